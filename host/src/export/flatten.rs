@@ -13,9 +13,7 @@
 use std::io;
 use std::sync::Arc;
 
-use fairlift_core::{
-    Bio, Errno, Extent, Flags, Instant, Op, Outcome, Priority, PriorityClass, Sector, Stream, StreamId, Token,
-};
+use fairlift_core::{Bio, Errno, Extent, Flags, Op, Outcome, Priority, PriorityClass, Sector, Stream, StreamId, Token};
 use slab::Slab;
 
 use super::Export;
@@ -135,7 +133,7 @@ impl One {
 }
 
 impl Front for Deep {
-    fn news(&mut self, engine: &mut Engine, _now: Instant, ticket: usize, news: News) {
+    fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
         let key = engine.owner(ticket) & !(Flattening::NUMBER << OF_TICKET);
         let one = &mut self.all[key as usize];
         let Step::Copies(failed) = &mut one.step else { unreachable!("news of a copy that is not under way") };
@@ -156,7 +154,7 @@ impl Front for Deep {
         engine.release(ticket);
     }
 
-    fn go_on(&mut self, engine: &mut Engine, _now: Instant) -> bool {
+    fn go_on(&mut self, engine: &mut Engine) -> bool {
         let (mut requested, holds) = (false, self.holds);
         self.all.retain(|key, one| {
             let before = matches!(one.step, Step::Next) && !holds;
@@ -179,7 +177,7 @@ impl Front for Deep {
 }
 
 impl Clients for Deep {
-    fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports) {
+    fn follow(&mut self, engine: &mut Engine, exports: &Exports) {
         if !self.is_mine || self.draining {
             return;
         }
@@ -190,7 +188,7 @@ impl Clients for Deep {
                 Some(export) => {
                     let before = std::mem::replace(&mut one.export, Arc::clone(export));
                     if before.group != export.group {
-                        engine.change_stream(now, export.disk, one.stream, stream_of(export, engine));
+                        engine.change_stream(engine.now, export.disk, one.stream, stream_of(export, engine));
                     }
                 }
             }
@@ -206,7 +204,7 @@ impl Clients for Deep {
         }
     }
 
-    fn drain(&mut self, _engine: &mut Engine, _now: Instant) {
+    fn drain(&mut self, _engine: &mut Engine) {
         self.draining = true;
         self.all.iter_mut().for_each(|(_, one)| one.leaves = true);
     }
@@ -220,7 +218,7 @@ impl Clients for Deep {
         is_still.then(|| Ok(Vec::new()))
     }
 
-    fn serve_on(&mut self, _engine: &mut Engine, _now: Instant) {
+    fn serve_on(&mut self, _engine: &mut Engine) {
         self.holds = false;
     }
 }

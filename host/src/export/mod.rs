@@ -18,7 +18,7 @@ pub mod vhost_user;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fairlift_core::stats::Stats;
-use fairlift_core::{Extent, GroupId, Instant, Op, Priority, Sector, Stream, StreamId};
+use fairlift_core::{Extent, GroupId, Op, Priority, Sector, Stream, StreamId};
 
 use crate::access::Right;
 use crate::device::{Device, Facts};
@@ -80,9 +80,9 @@ impl Export {
     }
 
     /// The export of a client was `before` until now.
-    fn change_stream(&self, engine: &mut Engine, now: Instant, before: &Self, stream: StreamId) {
+    fn change_stream(&self, engine: &mut Engine, before: &Self, stream: StreamId) {
         if (before.group, before.priority) != (self.group, self.priority) {
-            engine.change_stream(now, self.disk, stream, self.stream(engine));
+            engine.change_stream(engine.now, self.disk, stream, self.stream(engine));
         }
     }
 

@@ -118,11 +118,11 @@ impl<F: Front> Worker<F> {
             while completions < most
                 && let Some(completion) = self.engine.ring.reap()
             {
-                self.completed(now, &completion);
+                self.completed(&completion);
                 completions += 1;
             }
             self.turns[number].turn(completions, self.sleep.looked());
-            self.front.look_at_clock(&mut self.engine, now);
+            self.front.look_at_clock(&mut self.engine);
             if self.front.gives_up_at().is_some() {
                 self.engine.lift_ceilings(now);
                 self.engine.woken();
@@ -193,14 +193,14 @@ impl<F: Front> Worker<F> {
         }
     }
 
-    fn completed(&mut self, now: Instant, completion: &Completion) {
+    fn completed(&mut self, completion: &Completion) {
         match Source::unpack(completion.data) {
             Source::Io { disk, place, tag } => self.engine.completed(disk, place, tag, completion.result),
-            Source::Front(what) => self.front.completed(&mut self.engine, now, what, completion),
-            Source::Wake => self.look_around(now),
+            Source::Front(what) => self.front.completed(&mut self.engine, what, completion),
+            Source::Wake => self.look_around(),
             Source::Bell => {
                 self.engine.answer_bell(!completion.goes_on());
-                self.look_around(now);
+                self.look_around();
             }
             Source::Look { disk, place } => self.engine.look(disk, place),
             Source::Nobody => {}
@@ -208,9 +208,9 @@ impl<F: Front> Worker<F> {
     }
 
     /// Another thread has news for the front, or a disk.
-    fn look_around(&mut self, now: Instant) {
+    fn look_around(&mut self) {
         self.engine.take_notice();
-        self.front.woken(&mut self.engine, now);
+        self.front.woken(&mut self.engine);
         self.engine.woken();
     }
 
@@ -229,7 +229,7 @@ impl<F: Front> Worker<F> {
                 }
             }
             let used = self.engine.pool.used();
-            self.front.arm(&mut self.engine, now);
+            self.front.arm(&mut self.engine);
             let goes_on = self.engine.launch_all();
             // A client that is gone, or has TLS, gives memory back only now: another may wait for it.
             let freed = self.front.waits_for_memory() && self.engine.pool.used() != used;
@@ -245,9 +245,9 @@ impl<F: Front> Worker<F> {
         let mut news = std::mem::take(&mut self.engine.news);
         let some = !news.is_empty();
         for (ticket, what) in news.drain(..) {
-            self.front.news(&mut self.engine, now, ticket, what);
+            self.front.news(&mut self.engine, ticket, what);
         }
         self.engine.news = news;
-        self.front.go_on(&mut self.engine, now) || some
+        self.front.go_on(&mut self.engine) || some
     }
 }

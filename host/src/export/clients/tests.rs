@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use fairlift_core::{Bio, Extent, Flags, Instant, Op, Outcome, Sector, Stream, Token};
+use fairlift_core::{Bio, Extent, Flags, Op, Outcome, Sector, Stream, Token};
 
 use crate::control::{Edit, Leave, State};
 use crate::disk::engine::{Engine, News};
@@ -80,7 +80,7 @@ impl Protocol for Ears {
 }
 
 impl Front for WorkerEars {
-    fn look_at_clock(&mut self, engine: &mut Engine, _now: Instant) {
+    fn look_at_clock(&mut self, engine: &mut Engine) {
         for (export, ear) in self.all.0.take(engine.context) {
             let memory = Memory::Pool(engine.pool.get(Sector::SIZE as usize).expect("nobody else has memory"));
             let ticket = engine.admit(Ears::NUMBER << OF_TICKET | self.ears.len() as u64, memory);
@@ -92,7 +92,7 @@ impl Front for WorkerEars {
         }
     }
 
-    fn news(&mut self, engine: &mut Engine, _now: Instant, ticket: usize, news: News) {
+    fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
         assert_eq!(news, News::Ended(Outcome::Done));
         let number = engine.owner(ticket) & !(Ears::NUMBER << OF_TICKET);
         let (_, Listening(ear)) = &self.ears[number as usize];
@@ -101,7 +101,7 @@ impl Front for WorkerEars {
         engine.release(ticket);
     }
 
-    fn go_on(&mut self, _engine: &mut Engine, _now: Instant) -> bool {
+    fn go_on(&mut self, _engine: &mut Engine) -> bool {
         false
     }
 
@@ -111,9 +111,9 @@ impl Front for WorkerEars {
 }
 
 impl Clients for WorkerEars {
-    fn follow(&mut self, _engine: &mut Engine, _now: Instant, _exports: &Exports) {}
+    fn follow(&mut self, _engine: &mut Engine, _exports: &Exports) {}
 
-    fn drain(&mut self, _engine: &mut Engine, _now: Instant) {}
+    fn drain(&mut self, _engine: &mut Engine) {}
 }
 
 fn config(export: config::Export) -> config::Config {

@@ -202,7 +202,7 @@ impl Nbd {
         engine.ring.accept(self.accepting[&listener].0.fd.as_fd(), UserData::Accept(listener).pack());
     }
 
-    fn accepted(&mut self, engine: &mut Engine, now: Instant, listener: usize, result: i32, more: bool) {
+    fn accepted(&mut self, engine: &mut Engine, listener: usize, result: i32, more: bool) {
         let (listening, goes_on) = &self.accepting[&listener];
         let goes_on = *goes_on && self.draining.is_none() && !self.holds;
         let mut heard = true;
@@ -210,7 +210,7 @@ impl Nbd {
             // SAFETY: the kernel has just made this descriptor for us.
             let fd = unsafe { OwnedFd::from_raw_fd(result) };
             let peer = crate::export::listen::peer(&fd, listening.name.clone());
-            heard = self.place(engine, now, Newcomer { fd, peer, comes: Comes::New(listening.tls) });
+            heard = self.place(engine, Newcomer { fd, peer, comes: Comes::New(listening.tls) });
         } else if ![-libc::ECANCELED, -libc::EINTR, -libc::ECONNABORTED].contains(&result) {
             tracing::warn!(error = %io::Error::from_raw_os_error(-result), "a connection could not be accepted");
         }
@@ -230,24 +230,24 @@ impl Nbd {
                     self.look_at_listeners(engine);
                 }
             }
-            true if rests => self.accept_again.push_back((now + ACCEPT_PAUSE, listener)),
+            true if rests => self.accept_again.push_back((engine.now + ACCEPT_PAUSE, listener)),
             true => self.arm_accept(engine, listener),
         }
     }
 
     /// A client has come; false: the gate has turned it away.
-    fn place(&mut self, engine: &mut Engine, now: Instant, newcomer: Newcomer) -> bool {
+    fn place(&mut self, engine: &mut Engine, newcomer: Newcomer) -> bool {
         let total = self.all.newcomers.total();
         if total >= self.common.service.limits.connections {
             tracing::warn!("a connection was refused: there are {total} already (max_connections)");
             return true; // closes it
         }
-        if !self.common.service.gate.enter(now, &newcomer.peer) {
+        if !self.common.service.gate.enter(engine.now, &newcomer.peer) {
             return false; // the same, gate.1
         }
         let target = self.all.newcomers.place();
         if target == engine.context {
-            self.welcome(engine, now, newcomer);
+            self.welcome(engine, newcomer);
         } else {
             self.all.newcomers.send(target, newcomer);
             self.common.service.notifiers.wake(target, &mut engine.ring);
@@ -255,7 +255,7 @@ impl Nbd {
         true
     }
 
-    fn welcome(&mut self, engine: &mut Engine, now: Instant, newcomer: Newcomer) {
+    fn welcome(&mut self, engine: &mut Engine, newcomer: Newcomer) {
         let Newcomer { fd, mut peer, comes } = newcomer;
         crate::export::listen::prepare(&fd);
         let entry = self.connections.vacant_entry();
@@ -269,11 +269,11 @@ impl Nbd {
         let client = Client { peer: peer.shown.clone(), export, since, unsent: Arc::clone(&unsent) };
         self.common.service.clients().insert((engine.context.0, number), client);
         let mut connection = match comes {
-            Comes::New(tls) => Connection::new(fd, peer, number, tls, now, unsent),
+            Comes::New(tls) => Connection::new(fd, peer, number, tls, engine.now, unsent),
             Comes::From(before) => {
-                let is_counted = before.negotiates() && self.common.service.gate.enter(now, &peer);
+                let is_counted = before.negotiates() && self.common.service.gate.enter(engine.now, &peer);
                 let (who, common) = ((fd, peer, number), &mut self.common);
-                Connection::resume(who, *before, is_counted, engine, common, unsent, now)
+                Connection::resume(who, *before, is_counted, engine, common, unsent)
             }
         };
         if self.holds {
@@ -284,7 +284,7 @@ impl Nbd {
             self.visits.resize(number + 1, 0);
         }
         self.visits[number] += 1;
-        let deadline = now + self.common.service.limits.handshake_timeout;
+        let deadline = engine.now + self.common.service.limits.handshake_timeout;
         self.newcomers.push_back(Negotiation { deadline, number, visit: self.visits[number], options: 0, times: 1 });
         if self.draining.is_some() {
             self.connections[number].stop_reading();
@@ -298,7 +298,7 @@ fn stop_accepting(engine: &mut Engine, listener: usize) {
 }
 
 impl Front for Nbd {
-    fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion) {
+    fn completed(&mut self, engine: &mut Engine, what: u64, completion: &Completion) {
         let result = completion.result;
         match UserData::unpack(what) {
             UserData::Receive(number) => {
@@ -307,7 +307,7 @@ impl Front for Nbd {
                 match completion.buffer() {
                     Some(buffer) if result > 0 => {
                         let bytes = self.recv.received(buffer, result as usize);
-                        connection.received(engine, &mut self.common, now, bytes, more);
+                        connection.received(engine, &mut self.common, bytes, more);
                         self.recv.publish(buffer);
                     }
                     buffer => {
@@ -317,34 +317,34 @@ impl Front for Nbd {
                         if result == -libc::ENOBUFS {
                             self.recv.grow();
                         }
-                        connection.receive_ended(engine, &mut self.common, now, result, more);
+                        connection.receive_ended(engine, &mut self.common, result, more);
                     }
                 }
                 self.touch(number);
             }
             UserData::Send(number) => {
-                self.connections[number].send_ended(engine, now, result);
+                self.connections[number].send_ended(engine, result);
                 self.touch(number);
             }
-            UserData::Accept(listener) => self.accepted(engine, now, listener, result, completion.goes_on()),
+            UserData::Accept(listener) => self.accepted(engine, listener, result, completion.goes_on()),
         }
     }
 
-    fn woken(&mut self, engine: &mut Engine, now: Instant) {
+    fn woken(&mut self, engine: &mut Engine) {
         for newcomer in self.all.newcomers.take(engine.context) {
-            self.welcome(engine, now, newcomer);
+            self.welcome(engine, newcomer);
         }
     }
 
-    fn look_at_clock(&mut self, engine: &mut Engine, now: Instant) {
-        while let Some(late) = self.newcomers.pop_front_if(|newcomer| newcomer.deadline <= now) {
+    fn look_at_clock(&mut self, engine: &mut Engine) {
+        while let Some(late) = self.newcomers.pop_front_if(|newcomer| newcomer.deadline <= engine.now) {
             let Negotiation { number, visit, times, .. } = late;
             let same = self.visits.get(number) == Some(&visit);
             let Some(connection) = self.connections.get_mut(number).filter(|_| same) else { continue };
             match connection.options_asked() {
                 None => {}
                 Some(options) if options > late.options && times < Negotiation::TIMES => {
-                    let deadline = now + self.common.service.limits.handshake_timeout;
+                    let deadline = engine.now + self.common.service.limits.handshake_timeout;
                     self.newcomers.push_back(Negotiation { deadline, options, times: times + 1, ..late });
                 }
                 Some(_) => {
@@ -356,30 +356,29 @@ impl Front for Nbd {
             }
         }
         let patience = self.common.service.limits.drain_timeout;
-        while let Some(late) = self.outgoing.pop_front_if(|client| client.at <= now) {
+        while let Some(late) = self.outgoing.pop_front_if(|client| client.at <= engine.now) {
             let same = self.visits.get(late.number) == Some(&late.visit);
             let Some(connection) = self.connections.get_mut(late.number).filter(|_| same) else { continue };
             // One whose disk is slow has nothing to take, and waits on.
             let takes = connection.stalled_since();
             let times = late.times + u8::from(takes.is_some());
-            if times >= Outgoing::TIMES || takes.is_some_and(|since| now.since(since) >= patience) {
+            if times >= Outgoing::TIMES || takes.is_some_and(|since| engine.now.since(since) >= patience) {
                 let peer = &connection.peer.shown;
                 tracing::warn!(client = peer, "dropped: no [client] allows it any more, and it takes no replies");
                 connection.break_off();
                 self.touch(late.number);
             } else {
-                self.outgoing.push_back(Outgoing { at: now + patience, times, ..late });
+                self.outgoing.push_back(Outgoing { at: engine.now + patience, times, ..late });
             }
         }
-        while let Some((_, listener)) = self.accept_again.pop_front_if(|(at, _)| *at <= now) {
+        while let Some((_, listener)) = self.accept_again.pop_front_if(|(at, _)| *at <= engine.now) {
             self.arm_accept(engine, listener);
         }
         if self.common.first_in_line.is_some() {
             // Of those that keep us waiting, the one that holds most must go.
-            let stalled = self
-                .connections
-                .iter()
-                .filter(|(_, connection)| connection.stalled_since().is_some_and(|since| now.since(since) >= STALL));
+            let stalled = self.connections.iter().filter(|(_, connection)| {
+                connection.stalled_since().is_some_and(|since| engine.now.since(since) >= STALL)
+            });
             if let Some((number, _)) = stalled.filter(|(_, c)| c.memory > 0).max_by_key(|(_, c)| c.memory) {
                 tracing::warn!(
                     connection = number,
@@ -389,7 +388,7 @@ impl Front for Nbd {
                 self.touch(number);
             }
         }
-        if self.draining.is_some_and(|since| now.since(since) > self.common.service.limits.drain_timeout) {
+        if self.draining.is_some_and(|since| engine.now.since(since) > self.common.service.limits.drain_timeout) {
             for number in self.numbers() {
                 self.connections[number].break_off();
                 self.touch(number);
@@ -398,14 +397,14 @@ impl Front for Nbd {
     }
 
     #[inline(always)]
-    fn news(&mut self, engine: &mut Engine, _now: Instant, ticket: usize, news: News) {
+    fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
         let number = engine.owner(ticket) as usize;
         self.connections[number].news(engine, &self.common, ticket, news);
         self.touch(number);
     }
 
     /// Lets connections that were held back go on, as far as they can; whether one could.
-    fn go_on(&mut self, engine: &mut Engine, _now: Instant) -> bool {
+    fn go_on(&mut self, engine: &mut Engine) -> bool {
         let mut went_on = false;
         for index in 0..self.touched.len() {
             let number = self.touched[index];
@@ -439,16 +438,16 @@ impl Front for Nbd {
     }
 
     /// Collects what the kernel shall do next for the connections that something happened to.
-    fn arm(&mut self, engine: &mut Engine, now: Instant) {
+    fn arm(&mut self, engine: &mut Engine) {
         for index in 0..self.touched.len() {
             let number = self.touched[index];
             let connection = &mut self.connections[number];
             connection.touched = false;
             connection.give_up_payload(engine);
-            connection.arm(engine, now);
+            connection.arm(engine);
             if connection.is_over() {
                 let mut connection = self.connections.remove(number);
-                connection.leave_gate(&self.common.service.gate, now);
+                connection.leave_gate(&self.common.service.gate, engine.now);
                 connection.export().iter().for_each(|export| self.common.present.leave(export.id, number));
                 connection.close(engine);
                 let left = self.common.service.clients().remove(&(engine.context.0, number));
@@ -481,7 +480,7 @@ impl Front for Nbd {
 
 impl Clients for Nbd {
     #[cold]
-    fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports) {
+    fn follow(&mut self, engine: &mut Engine, exports: &Exports) {
         let rules_differ = !Arc::ptr_eq(&self.access, &exports.access);
         self.access = Arc::clone(&exports.access);
         let numbers = if rules_differ { self.numbers() } else { Vec::new() };
@@ -494,8 +493,8 @@ impl Clients for Nbd {
         for (number, fate) in fates {
             let connection = &mut self.connections[number];
             match fate {
-                Fate::Changed(export) if !connection.follow(engine, now, &self.access, &export) => {
-                    let at = now + self.common.service.limits.drain_timeout;
+                Fate::Changed(export) if !connection.follow(engine, &self.access, &export) => {
+                    let at = engine.now + self.common.service.limits.drain_timeout;
                     self.outgoing.push_back(Outgoing { at, number, visit: self.visits[number], times: 0 });
                 }
                 Fate::Changed(_) => {}
@@ -509,8 +508,8 @@ impl Clients for Nbd {
         }
     }
 
-    fn drain(&mut self, engine: &mut Engine, now: Instant) {
-        self.draining = Some(now);
+    fn drain(&mut self, engine: &mut Engine) {
+        self.draining = Some(engine.now);
         let waiting: Vec<usize> = self.accept_again.drain(..).map(|(_, listener)| listener).collect();
         waiting.iter().for_each(|listener| drop(self.accepting.remove(listener)));
         for (listener, (_, goes_on)) in &mut self.accepting {
@@ -562,7 +561,7 @@ impl Clients for Nbd {
         self.recv.give_back();
     }
 
-    fn serve_on(&mut self, engine: &mut Engine, _now: Instant) {
+    fn serve_on(&mut self, engine: &mut Engine) {
         self.holds = false;
         for number in self.numbers() {
             self.connections[number].serve_on(engine, &mut self.common);

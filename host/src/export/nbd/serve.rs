@@ -241,31 +241,17 @@ impl Connection {
     // ---- what the kernel says ----
 
     /// The kernel received something into a shared buffer.
-    pub(crate) fn received(
-        &mut self,
-        engine: &mut Engine,
-        common: &mut Common,
-        now: Instant,
-        bytes: &[u8],
-        more: bool,
-    ) {
+    pub(crate) fn received(&mut self, engine: &mut Engine, common: &mut Common, bytes: &[u8], more: bool) {
         self.receive_armed = None;
-        (self.progress, self.received) = (now, now);
+        (self.progress, self.received) = (engine.now, engine.now);
         self.more = more;
-        if self.reading && !self.is_too_much(common, now, bytes.len()) {
+        if self.reading && !self.is_too_much(common, engine.now, bytes.len()) {
             self.take(engine, common, bytes);
         }
     }
 
     /// The kernel received `bytes` into a command's buffer, nothing because the client has left, or failed.
-    pub(crate) fn receive_ended(
-        &mut self,
-        engine: &mut Engine,
-        common: &mut Common,
-        now: Instant,
-        result: i32,
-        more: bool,
-    ) {
+    pub(crate) fn receive_ended(&mut self, engine: &mut Engine, common: &mut Common, result: i32, more: bool) {
         let armed = self.receive_armed.take();
         self.more = more;
         match result {
@@ -274,12 +260,12 @@ impl Connection {
                     unreachable!("a direct receive is for a payload")
                 };
                 *got += result as usize;
-                self.progress = now;
+                self.progress = engine.now;
                 let command = *command;
                 self.payload_received(engine, common, command);
             }
             1.. if armed == Some(Armed::Rest) => {
-                (self.progress, self.received) = (now, now);
+                (self.progress, self.received) = (engine.now, engine.now);
                 self.rest_received(engine, common, result as usize);
             }
             _ if result == -libc::EIO && self.by_kernel.is_some() => self.kernel_noticed(),
@@ -308,7 +294,7 @@ impl Connection {
 
     /// The export or the rights of clients have changed (access.6): requests from now on meet it as it is now. Whether it may stay;
     /// otherwise it leaves once it has its replies.
-    pub(crate) fn follow(&mut self, engine: &mut Engine, now: Instant, access: &Access, export: &Arc<Export>) -> bool {
+    pub(crate) fn follow(&mut self, engine: &mut Engine, access: &Access, export: &Arc<Export>) -> bool {
         let Phase::Serving(serving) = &mut self.phase else { return true };
         listen::learn_cgroup(self.fd.as_fd(), access, &mut self.peer);
         let Some(entry) = access.of(&self.peer).keep(&export.name, &export.path, &serving.entry) else {
@@ -323,7 +309,7 @@ impl Connection {
         };
         let before = std::mem::replace(&mut serving.export, narrowed(export, entry.right));
         serving.entry = entry;
-        export.change_stream(engine, now, &before, serving.stream);
+        export.change_stream(engine, &before, serving.stream);
         true
     }
 
@@ -653,8 +639,8 @@ impl Connection {
     // ---- to the kernel ----
 
     /// Gives the kernel what it can do for us now: send what waits, receive if we may.
-    pub(crate) fn arm(&mut self, engine: &mut Engine, now: Instant) {
-        self.arm_send(engine, now);
+    pub(crate) fn arm(&mut self, engine: &mut Engine) {
+        self.arm_send(engine);
         self.arm_receive(engine);
     }
 

@@ -65,24 +65,24 @@ fn submit(engine: &mut Engine, job: usize, stream: StreamId, ask: &Ask) -> bool 
 impl Front for Programs<'_> {
     const ASKS_BY_ITSELF: bool = true;
 
-    fn look_at_clock(&mut self, _engine: &mut Engine, now: Instant) {
+    fn look_at_clock(&mut self, engine: &mut Engine) {
         if self.done.is_some() {
             return;
         }
-        if self.jobs.course().is_over(now) {
-            *self.done = Some((now, self.jobs.finish()));
+        if self.jobs.course().is_over(engine.now) {
+            *self.done = Some((engine.now, self.jobs.finish()));
         } else {
-            self.jobs.sample(now);
+            self.jobs.sample(engine.now);
         }
     }
 
-    fn news(&mut self, engine: &mut Engine, now: Instant, ticket: usize, news: News) {
+    fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
         let owner = engine.owner(ticket);
-        if !self.jobs.course().is_over(now) {
+        if !self.jobs.course().is_over(engine.now) {
             let (job, token) = ((owner >> 32) as usize, owner as u32);
             match news {
-                News::Ended(outcome) => self.jobs.ended(now, job, token, outcome),
-                News::TimedOut => self.jobs.ended(now, job, token, Outcome::Failed(Errno::ETIMEDOUT)),
+                News::Ended(outcome) => self.jobs.ended(engine.now, job, token, outcome),
+                News::TimedOut => self.jobs.ended(engine.now, job, token, Outcome::Failed(Errno::ETIMEDOUT)),
                 News::Released => {}
             }
         }
@@ -91,15 +91,15 @@ impl Front for Programs<'_> {
         }
     }
 
-    fn go_on(&mut self, engine: &mut Engine, now: Instant) -> bool {
-        if self.jobs.course().is_over(now) {
+    fn go_on(&mut self, engine: &mut Engine) -> bool {
+        if self.jobs.course().is_over(engine.now) {
             return false;
         }
         let streams = &self.streams;
-        self.jobs.ask(now, |job, ask, by_itself| {
+        self.jobs.ask(engine.now, |job, ask, by_itself| {
             let taken = submit(engine, job, streams[job], ask);
             if taken && by_itself {
-                engine.turn(now); // it goes on before the next can be merged with it
+                engine.turn(engine.now); // it goes on before the next can be merged with it
             }
             taken
         })

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use fairlift_core::Instant;
-
 use super::device::Newcomer;
 use super::queue::UblkQueue;
 use super::queue_slots::QueueSlots;
@@ -98,7 +96,7 @@ impl Ublk {
 }
 
 impl Front for Ublk {
-    fn completed(&mut self, engine: &mut Engine, _now: Instant, what: u64, completion: &Completion) {
+    fn completed(&mut self, engine: &mut Engine, what: u64, completion: &Completion) {
         let Tag { queue_slot, tag } = Tag::of_event(what);
         // A request of a queue that has left is for the next server.
         let Some(queue) = self.queues.answered(queue_slot) else { return };
@@ -113,12 +111,12 @@ impl Front for Ublk {
         }
     }
 
-    fn woken(&mut self, engine: &mut Engine, _now: Instant) {
+    fn woken(&mut self, engine: &mut Engine) {
         self.newcomers.append(&mut self.common.newcomers.take(engine.context));
         self.look_at_left();
     }
 
-    fn look_at_clock(&mut self, engine: &mut Engine, _now: Instant) {
+    fn look_at_clock(&mut self, engine: &mut Engine) {
         for newcomer in std::mem::take(&mut self.newcomers) {
             self.welcome(engine, newcomer);
             self.look_at_left();
@@ -127,7 +125,7 @@ impl Front for Ublk {
     }
 
     #[inline]
-    fn news(&mut self, engine: &mut Engine, _now: Instant, ticket: usize, news: News) {
+    fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
         let Tag { queue_slot, tag } = Tag::of_ticket(engine.owner(ticket));
         let queue = self.queues.get(queue_slot).expect("a queue stays while it serves something");
         self.spent.extend(queue.news(engine, ticket, tag, news));
@@ -136,7 +134,7 @@ impl Front for Ublk {
         }
     }
 
-    fn go_on(&mut self, engine: &mut Engine, _now: Instant) -> bool {
+    fn go_on(&mut self, engine: &mut Engine) -> bool {
         if self.holds {
             return false; // hold.1
         }
@@ -150,7 +148,7 @@ impl Front for Ublk {
         some
     }
 
-    fn arm(&mut self, engine: &mut Engine, _now: Instant) {
+    fn arm(&mut self, engine: &mut Engine) {
         for queue_slot in std::mem::take(&mut self.ending) {
             let Some(queue) = self.queues.get(queue_slot).filter(|queue| queue.is_over()) else { continue };
             // Collected requests for it name its descriptor.
@@ -186,15 +184,15 @@ impl Front for Ublk {
 impl Clients for Ublk {
     /// A queue whose export is gone goes on until its device is stopped.
     #[cold]
-    fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports) {
+    fn follow(&mut self, engine: &mut Engine, exports: &Exports) {
         for (queue_slot, fate) in self.present.follow(exports) {
             if let (Fate::Changed(export), Some(queue)) = (fate, self.queues.get(queue_slot)) {
-                queue.follow(engine, now, &export);
+                queue.follow(engine, &export);
             }
         }
     }
 
-    fn drain(&mut self, _engine: &mut Engine, _now: Instant) {
+    fn drain(&mut self, _engine: &mut Engine) {
         self.draining = true;
         self.common.drain();
     }
@@ -213,7 +211,7 @@ impl Clients for Ublk {
         Some(if engine.context.0 == 0 { self.common.held() } else { Ok(Vec::new()) })
     }
 
-    fn serve_on(&mut self, engine: &mut Engine, _now: Instant) {
+    fn serve_on(&mut self, engine: &mut Engine) {
         self.holds = false;
         if engine.context.0 == 0 && !self.service.draining.load(Ordering::Acquire) {
             self.common.start();

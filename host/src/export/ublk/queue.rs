@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
-use fairlift_core::{Errno, Instant, Op, Outcome, StreamId};
+use fairlift_core::{Errno, Op, Outcome, StreamId};
 
 use super::device::{BlockDevice, Descriptors};
 use super::proto::{self, Ask, CommandResult, Refusal};
@@ -102,10 +102,10 @@ impl UblkQueue {
     }
 
     /// The export has changed: what is asked from now on is of it as it is now.
-    pub(super) fn follow(&mut self, engine: &mut Engine, now: Instant, export: &Arc<Export>) {
+    pub(super) fn follow(&mut self, engine: &mut Engine, export: &Arc<Export>) {
         let before = std::mem::replace(&mut self.export, Arc::clone(export));
         self.offer = self.device.offer(export);
-        export.change_stream(engine, now, &before, self.stream);
+        export.change_stream(engine, &before, self.stream);
     }
 
     fn ask(&mut self, engine: &mut Engine, ask: Ask, tag: u16, result: i32, addr: u64) {

@@ -15,7 +15,7 @@ mod vring;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use fairlift_core::{Errno, Instant, Op, Outcome};
+use fairlift_core::{Errno, Op, Outcome};
 use virtio_bindings::bindings::virtio_blk as blk;
 
 use super::chain::Reader;
@@ -129,14 +129,7 @@ impl FrontEnd {
     }
 
     /// The export has changed, or the rights of clients (access.6): later requests of the guest are of it as it is now.
-    pub(super) fn follow(
-        &mut self,
-        engine: &mut Engine,
-        now: Instant,
-        access: &Access,
-        export: &Arc<Export>,
-        request_max: u64,
-    ) {
+    pub(super) fn follow(&mut self, engine: &mut Engine, access: &Access, export: &Arc<Export>, request_max: u64) {
         if self.ending {
             return;
         }
@@ -153,7 +146,7 @@ impl FrontEnd {
             self.tell_of_config();
         }
         for ring in self.vrings.iter().filter_map(|vring| vring.ring.as_ref()) {
-            export.change_stream(engine, now, &before, ring.stream);
+            export.change_stream(engine, &before, ring.stream);
         }
     }
 

@@ -105,7 +105,7 @@ impl VhostUser {
         }
     }
 
-    fn accept(&mut self, engine: &mut Engine, now: Instant, listener: &Arc<GuestListener>) {
+    fn accept(&mut self, engine: &mut Engine, listener: &Arc<GuestListener>) {
         loop {
             let fd = match accept_with(&listener.socket.fd, SocketFlags::CLOEXEC) {
                 Ok(fd) => fd,
@@ -123,7 +123,7 @@ impl VhostUser {
                 self.place(engine, Arc::clone(listener), fd);
             } else if self.waiting.iter().all(|waiting| !Arc::ptr_eq(&waiting.listener, listener)) {
                 // The one before may have left, and have requests under way.
-                self.waiting.push(Candidate { listener: Arc::clone(listener), fd, until: now + PATIENCE });
+                self.waiting.push(Candidate { listener: Arc::clone(listener), fd, until: engine.now + PATIENCE });
             } else {
                 refuse(listener);
             }
@@ -144,14 +144,14 @@ impl VhostUser {
     }
 
     /// Front-ends that wait at a listener go in if it is free by now, and are refused if it was not in time.
-    fn look_at_waiting(&mut self, engine: &mut Engine, now: Instant) {
+    fn look_at_waiting(&mut self, engine: &mut Engine) {
         for waiting in std::mem::take(&mut self.waiting) {
             if self.draining {
                 continue; // closes it
             }
             if !waiting.listener.taken.swap(true, Ordering::AcqRel) {
                 self.place(engine, waiting.listener, waiting.fd);
-            } else if now < waiting.until {
+            } else if engine.now < waiting.until {
                 self.waiting.push(waiting);
             } else {
                 refuse(&waiting.listener);
@@ -266,7 +266,7 @@ const LOOK_AGAIN: Duration = fairlift_core::time::ms(5);
 const CLIENTS: usize = TICKET as usize;
 
 impl Front for VhostUser {
-    fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion) {
+    fn completed(&mut self, engine: &mut Engine, what: u64, completion: &Completion) {
         let more = completion.goes_on();
         match UserData::unpack(what) {
             UserData::Message(number) => {
@@ -285,7 +285,7 @@ impl Front for VhostUser {
                 let is_there = !self.draining && !self.holds && self.common.list().contains_key(&export);
                 let listener = if more { self.listeners.get(&export).cloned() } else { self.listeners.remove(&export) };
                 if let Some(listener) = listener.filter(|_| is_there) {
-                    self.accept(engine, now, &listener);
+                    self.accept(engine, &listener);
                     if !more {
                         self.listen(engine, listener);
                     }
@@ -294,14 +294,14 @@ impl Front for VhostUser {
         }
     }
 
-    fn woken(&mut self, engine: &mut Engine, _now: Instant) {
+    fn woken(&mut self, engine: &mut Engine) {
         let newcomers = self.common.newcomers.take(engine.context);
         newcomers.into_iter().for_each(|newcomer| self.receive(engine, newcomer));
     }
 
-    fn look_at_clock(&mut self, engine: &mut Engine, now: Instant) {
+    fn look_at_clock(&mut self, engine: &mut Engine) {
         if !self.waiting.is_empty() {
-            self.look_at_waiting(engine, now);
+            self.look_at_waiting(engine);
         }
         self.watch(false);
     }
@@ -323,13 +323,13 @@ impl Front for VhostUser {
     }
 
     #[inline]
-    fn news(&mut self, engine: &mut Engine, _now: Instant, ticket: usize, news: News) {
+    fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
         let (Name { device, ring }, head) = Name::of_ticket(engine.owner(ticket));
         self.devices[device].news(engine, ticket, (ring, head), news);
         self.touch(device);
     }
 
-    fn go_on(&mut self, engine: &mut Engine, _now: Instant) -> bool {
+    fn go_on(&mut self, engine: &mut Engine) -> bool {
         let mut went_on = false;
         for index in 0..self.touched.len() {
             went_on |= self.devices[self.touched[index]].go_on(engine, &mut self.tools);
@@ -337,7 +337,7 @@ impl Front for VhostUser {
         went_on
     }
 
-    fn arm(&mut self, engine: &mut Engine, _now: Instant) {
+    fn arm(&mut self, engine: &mut Engine) {
         let mut touched = std::mem::take(&mut self.touched);
         touched.retain(|number| {
             let device = &mut self.devices[*number];
@@ -380,14 +380,14 @@ impl Front for VhostUser {
 
 impl Clients for VhostUser {
     #[cold]
-    fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports) {
+    fn follow(&mut self, engine: &mut Engine, exports: &Exports) {
         let request_max = self.tools.request_max;
         if !Arc::ptr_eq(&self.access, &exports.access) {
             self.access = Arc::clone(&exports.access);
             for number in self.numbers() {
                 let device = &mut self.devices[number];
                 if let Some(there) = exports.get(device.export().id) {
-                    device.follow(engine, now, &self.access, there, request_max);
+                    device.follow(engine, &self.access, there, request_max);
                     self.touch(number);
                 }
             }
@@ -395,7 +395,7 @@ impl Clients for VhostUser {
         for (number, fate) in self.present.follow(exports) {
             let device = &mut self.devices[number];
             match fate {
-                Fate::Changed(export) => device.follow(engine, now, &self.access, &export, request_max),
+                Fate::Changed(export) => device.follow(engine, &self.access, &export, request_max),
                 Fate::Removed(_) => device.end(engine),
             }
             self.touch(number);
@@ -403,7 +403,7 @@ impl Clients for VhostUser {
         self.look_at_doors(engine);
     }
 
-    fn drain(&mut self, engine: &mut Engine, _now: Instant) {
+    fn drain(&mut self, engine: &mut Engine) {
         self.draining = true;
         self.listeners.keys().for_each(|listener| engine.ring.cancel(UserData::Accept(*listener).pack()));
         for number in self.numbers() {
@@ -429,7 +429,7 @@ impl Clients for VhostUser {
         still.then(|| self.report(engine.context))
     }
 
-    fn serve_on(&mut self, engine: &mut Engine, _now: Instant) {
+    fn serve_on(&mut self, engine: &mut Engine) {
         self.holds = false;
         for number in self.numbers() {
             self.devices[number].serve_on();

@@ -211,7 +211,7 @@ impl Connection {
         self.sent.as_ref().is_some_and(|sent| sent.under_way)
     }
 
-    pub(super) fn arm_send(&mut self, engine: &mut Engine, now: Instant) {
+    pub(super) fn arm_send(&mut self, engine: &mut Engine) {
         if self.is_sending() || self.stands_still() {
             return;
         }
@@ -231,8 +231,8 @@ impl Connection {
                 }
                 return;
             }
-            self.progress = now;
-            self.unsent.offered(self.sending.ended.iter().map(|(count, _)| count).sum(), now);
+            self.progress = engine.now;
+            self.unsent.offered(self.sending.ended.iter().map(|(count, _)| count).sum(), engine.now);
             let mut iovecs = self.sent.take().map_or_else(Vec::new, |sent| sent.iovecs);
             iovecs.clear();
             let mut from = 0;
@@ -301,25 +301,25 @@ impl Connection {
     }
 
     /// The replies under way are sent: each took as long as passed since its operation ended.
-    fn sent_all(&mut self, engine: &mut Engine, now: Instant) {
+    fn sent_all(&mut self, engine: &mut Engine) {
         self.unsent.taken();
         let Phase::Serving(Serving { export, stream, .. }) = &self.phase else { return };
         for (op, (count, ended)) in Op::ALL.into_iter().zip(std::mem::take(&mut self.sending.ended)) {
             if count > 0 {
                 // A sum of times of the clock may start anew; the difference is right all the same.
-                let time = count.wrapping_mul(now.as_nanos()).wrapping_sub(ended);
+                let time = count.wrapping_mul(engine.now.as_nanos()).wrapping_sub(ended);
                 engine.replied(export.disk, *stream, op, Duration::from_nanos(time));
             }
         }
     }
 
     /// The kernel sent `sent` bytes, or failed.
-    pub(crate) fn send_ended(&mut self, engine: &mut Engine, now: Instant, result: i32) {
+    pub(crate) fn send_ended(&mut self, engine: &mut Engine, result: i32) {
         let sent = self.sent.as_mut().expect("only a message under way completes");
         sent.under_way = false;
         match result {
             0.. => {
-                self.progress = now;
+                self.progress = engine.now;
                 sent.next += advance(&mut sent.iovecs[sent.next..], result as usize);
                 let is_all = sent.next == sent.iovecs.len();
                 self.kernel_sent(result as usize);
@@ -337,7 +337,7 @@ impl Connection {
         if let Some(sent) = &mut self.sent {
             sent.next = sent.iovecs.len();
         }
-        self.sent_all(engine, now);
+        self.sent_all(engine);
         self.sending.heads.clear();
         self.sending.heads.shrink_to(HEADS); // client.1
         let mut payloads = std::mem::take(&mut self.sending.payloads);

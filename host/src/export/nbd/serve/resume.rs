@@ -3,8 +3,6 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use fairlift_core::Instant;
-
 use super::super::handed::{Resumed, ResumedPhase};
 use super::super::service::Common;
 use super::{Connection, Phase, Receiving, Serving, Stranger};
@@ -23,10 +21,9 @@ impl Connection {
         engine: &mut Engine,
         common: &mut Common,
         unsent: Arc<Unsent>,
-        now: Instant,
     ) -> Self {
         let Resumed { phase, by_kernel, skip, leaves, input, replies, .. } = resumed;
-        let mut connection = Self::new(fd, peer, number, crate::config::Tls::Off, now, unsent);
+        let mut connection = Self::new(fd, peer, number, crate::config::Tls::Off, engine.now, unsent);
         connection.out = Self::take_over(replies);
         connection.input = input;
         connection.reading = !leaves;

@@ -173,7 +173,7 @@ impl Connection {
         // The answer to a key of the client's may wait for the next data.
         let _ = tls.session.writer().write(&[]);
         if tls.session.wants_write() {
-            self.arm_send(engine, engine.now);
+            self.arm_send(engine);
             return false;
         }
         if tls.records.missing() > 0 {
