@@ -42,7 +42,7 @@ const CUT: &str = "the file of its guest's memory was cut short";
 
 pub(super) struct FrontEnd {
     export: Arc<Export>,
-    peer: Peer,
+    pub(super) peer: Peer,
     /// By what it was let in.
     entry: Entry,
     /// By which it came.

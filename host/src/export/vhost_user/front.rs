@@ -14,7 +14,7 @@ use slab::Slab;
 use super::chain::Reader;
 use super::device::{FrontEnd, Tools};
 use super::handed::Resumed;
-use super::service::{Comes, GuestListener, GuestListeners, Name, Newcomer, TICKET, UserData};
+use super::service::{GuestListener, GuestListeners, Name, Newcomer, TICKET, UserData};
 use crate::access::Access;
 use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front};
@@ -165,7 +165,7 @@ impl VhostUser {
         if target == engine.context {
             self.welcome(engine, listener, fd);
         } else {
-            self.common.newcomers.send(target, Newcomer { listener, comes: Comes::New(fd) });
+            self.common.newcomers.send(target, Newcomer::New(listener, fd));
             self.service.notifiers.wake(target, &mut engine.ring);
         }
     }
@@ -199,26 +199,16 @@ impl VhostUser {
         self.touch(number);
     }
 
-    fn receive(&mut self, engine: &mut Engine, Newcomer { listener, comes }: Newcomer) {
-        match comes {
-            Comes::New(fd) => self.welcome(engine, listener, fd),
-            Comes::From(resumed) => self.resume(engine, listener, *resumed),
-        }
-    }
-
     /// A front-end that another server has handed over.
-    fn resume(&mut self, engine: &mut Engine, listener: Arc<GuestListener>, resumed: Resumed) {
+    fn resume(&mut self, engine: &mut Engine, Resumed { export, since, mut device }: Resumed) {
         let entry = self.devices.vacant_entry();
         let number = entry.key();
-        let client = Client {
-            peer: resumed.peer.shown.clone(),
-            export: Some(resumed.export.name.clone()),
-            since: resumed.since,
-            unsent: Arc::default(),
-        };
+        device.resume(engine, number);
+        let peer = device.peer.shown.clone();
+        let client = Client { peer, export: Some(export.name.clone()), since, unsent: Arc::default() };
         self.service.clients().insert((engine.context.0, CLIENTS + number), client);
-        self.present.join(&resumed.export, number);
-        entry.insert(FrontEnd::resume(engine, resumed, listener, number, self.tools.request_max));
+        self.present.join(&export, number);
+        entry.insert(device);
     }
 
     fn leave(&self, context: ContextId, listener: &GuestListener) {
@@ -295,8 +285,12 @@ impl Front for VhostUser {
     }
 
     fn woken(&mut self, engine: &mut Engine) {
-        let newcomers = self.common.newcomers.take(engine.context);
-        newcomers.into_iter().for_each(|newcomer| self.receive(engine, newcomer));
+        for newcomer in self.common.newcomers.take(engine.context) {
+            match newcomer {
+                Newcomer::New(listener, fd) => self.welcome(engine, listener, fd),
+                Newcomer::From(resumed) => self.resume(engine, *resumed),
+            }
+        }
     }
 
     fn look_at_clock(&mut self, engine: &mut Engine) {

@@ -53,14 +53,10 @@ fn place(at: &GuestSocket) -> Listener {
     Listener { socket: at.socket, ..Listener::new(at.address(), Tls::Off) }
 }
 
-pub(super) struct Newcomer {
-    pub(super) listener: Arc<GuestListener>,
-    pub(super) comes: Comes,
-}
-
-pub(super) enum Comes {
+/// A front-end on its way to its worker.
+pub(super) enum Newcomer {
     /// It has connected, and the listener is its own.
-    New(OwnedFd),
+    New(Arc<GuestListener>, OwnedFd),
     /// Another server has handed it over.
     From(Box<Resumed>),
 }
@@ -178,30 +174,23 @@ impl Protocol for GuestListeners {
     }
 
     fn take_over(self: &Arc<Self>, client: HeldClient) -> Result<Coming, String> {
-        let handed = Handed::read(client, &self.service)?;
-        let name = match &handed {
-            Handed::Listener(name, _) => name,
-            Handed::FrontEnd(resumed) => &resumed.export.name,
-        };
-        let exports = self.service.exports();
-        let export = exports.list.iter().find(|export| export.name == *name);
-        let export =
-            export.ok_or_else(|| format!("a virtual machine at export {name:?}, which would not be served"))?;
-        let resumed = match handed {
-            Handed::Listener(_, fd) => return self.take_over_listener(export, fd).map(|()| Box::new(|| ()) as Coming),
+        let resumed = match Handed::read(client, self)? {
+            Handed::Listener(name, fd) => {
+                let exports = self.service.exports();
+                let export = exports.list.iter().find(|export| export.name == name);
+                let export =
+                    export.ok_or_else(|| format!("a virtual machine at export {name:?}, which would not be served"))?;
+                return self.take_over_listener(export, fd).map(|()| Box::new(|| ()) as Coming);
+            }
             Handed::FrontEnd(resumed) => resumed,
         };
-        // Listeners come first.
-        let listener = self.list().get(&export.id).cloned();
-        let listener = listener
-            .ok_or_else(|| format!("a virtual machine at export {:?}, whose socket did not come", export.name))?;
-        if listener.taken.swap(true, Ordering::AcqRel) {
-            return Err(format!("two virtual machines at export {:?}", export.name));
+        if resumed.device.listener.taken.swap(true, Ordering::AcqRel) {
+            return Err(format!("two virtual machines at export {:?}", resumed.export.name));
         }
         let listeners = Arc::clone(self);
         Ok(Box::new(move || {
             let target = listeners.newcomers.place();
-            listeners.newcomers.send(target, Newcomer { listener, comes: Comes::From(resumed) });
+            listeners.newcomers.send(target, Newcomer::From(resumed));
             listeners.service.notifiers.ring_bell(target);
         }))
     }
