@@ -12,8 +12,6 @@
 //!          by its status, and the device goes on.
 //! chain.3  A chain has at most [`DESCRIPTORS_MAX`] descriptors, so that no guest makes the server keep long lists.
 
-use std::fmt;
-
 use fairlift_core::{Flags, Op};
 use virtio_bindings::bindings::virtio_blk as blk;
 use virtio_queue::desc::split::Descriptor;
@@ -78,47 +76,29 @@ impl Refusal {
 }
 
 /// Why a chain is none (chain.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum Broken {
-    /// It names a descriptor that its table does not have.
+    #[error("it names descriptor {0} of a table of {1}")]
     Index(u16, u16),
-    /// It goes in circles, or has too many descriptors.
+    #[error("it goes in circles, or has more than {DESCRIPTORS_MAX} descriptors")]
     Long,
-    /// A table that is not in memory.
+    #[error("its table, at {:#x}, is not in the guest's memory", .0.0)]
     Table(GuestAddress),
-    /// An indirect table within another, or one that more descriptors follow.
+    #[error("it has an indirect table that is not its last descriptor, or is within another")]
     Nested,
-    /// An indirect table of this many bytes.
+    #[error("it has an indirect table of {0} bytes")]
     TableSize(u32),
-    /// It is longer than 4 GiB.
+    #[error("it is longer than 4 GiB")]
     Bytes,
-    /// Memory to read comes after memory to write.
+    #[error("it has memory to be read after memory to be written")]
     Order,
-    /// It has no whole header.
+    #[error("it has no whole header")]
     NoHeader,
-    /// It has no room for a status.
+    #[error("it has no room for a status")]
     NoStatus,
-    /// Its memory is not there.
+    #[error("its data or status, at {:#x}, is not in the guest's memory", .0.0)]
     Memory(GuestAddress),
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Index(index, size) => write!(f, "it names descriptor {index} of a table of {size}"),
-            Self::Long => write!(f, "it goes in circles, or has more than {DESCRIPTORS_MAX} descriptors"),
-            Self::Table(at) => write!(f, "its table, at {:#x}, is not in the guest's memory", at.0),
-            Self::Nested => {
-                f.write_str("it has an indirect table that is not its last descriptor, or is within another")
-            }
-            Self::TableSize(bytes) => write!(f, "it has an indirect table of {bytes} bytes"),
-            Self::Bytes => f.write_str("it is longer than 4 GiB"),
-            Self::Order => f.write_str("it has memory to be read after memory to be written"),
-            Self::NoHeader => f.write_str("it has no whole header"),
-            Self::NoStatus => f.write_str("it has no room for a status"),
-            Self::Memory(at) => write!(f, "its data or status, at {:#x}, is not in the guest's memory", at.0),
-        }
-    }
 }
 
 /// A request, as its chain says it; the data is with the [`Reader`].

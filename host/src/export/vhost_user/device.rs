@@ -374,9 +374,7 @@ impl FrontEnd {
             if !self.ending {
                 let payload = proto::base(number as u32, self.vrings[number].base);
                 let code = vhost::vhost_user::message::FrontendReq::GET_VRING_BASE.into();
-                if let Err(error) = self.socket.send(&proto::reply(code, &payload), None) {
-                    self.broken(engine, &format!("an answer cannot be sent: {error}"));
-                }
+                self.send(engine, code, &payload, None);
                 self.receive(engine);
             }
         }

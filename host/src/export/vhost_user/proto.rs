@@ -6,8 +6,6 @@
 //!
 //! message.1  A message that is not understood ends the connection: an answer to it would be a guess.
 
-use std::fmt;
-
 use vhost::vhost_user::message::{
     BackendReq, FrontendReq, VhostUserConfig, VhostUserInflight, VhostUserMemory, VhostUserMemoryRegion,
     VhostUserMsgValidator, VhostUserVringAddr, VhostUserVringState,
@@ -120,37 +118,21 @@ pub enum Request {
 }
 
 /// Why a message cannot be understood (message.1).
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum Wrong {
-    /// Its version or its flags.
+    #[error("a message with flags {0:#x}: only version {VERSION} is spoken here")]
     Flags(u32),
-    /// Its payload is longer than any.
+    #[error("message {0} of {1} bytes: none is longer than {PAYLOAD_MAX}")]
     Long(u32, u32),
-    /// Nobody has defined it, or it is for other devices.
+    #[error("message {0}, which is none of a block device's")]
     Unknown(u32),
-    /// Its payload does not fit what it asks.
+    #[error("{0:?} with {1} bytes, which does not fit it")]
     Payload(FrontendReq, usize),
-    /// It has a number that cannot be.
+    #[error("{0:?} {1}")]
     Value(FrontendReq, &'static str),
-    /// It came with a number of descriptors, and should have had another.
+    #[error("{0:?} with {1} descriptors, where {2} belong to it")]
     Descriptors(FrontendReq, usize, usize),
-}
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Flags(flags) => write!(f, "a message with flags {flags:#x}: only version {VERSION} is spoken here"),
-            Self::Long(code, size) => {
-                write!(f, "message {code} of {size} bytes: none is longer than {PAYLOAD_MAX}")
-            }
-            Self::Unknown(code) => write!(f, "message {code}, which is none of a block device's"),
-            Self::Payload(code, size) => write!(f, "{code:?} with {size} bytes, which does not fit it"),
-            Self::Value(code, why) => write!(f, "{code:?} {why}"),
-            Self::Descriptors(code, came, wanted) => {
-                write!(f, "{code:?} with {came} descriptors, where {wanted} belong to it")
-            }
-        }
-    }
 }
 
 impl Header {

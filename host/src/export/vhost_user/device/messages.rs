@@ -20,8 +20,7 @@ use crate::export::hold::Halt;
 enum Reply {
     /// Nothing of its own.
     Done,
-    Payload(Vec<u8>),
-    With(Vec<u8>, OwnedFd),
+    Payload(Vec<u8>, Option<OwnedFd>),
     /// The answer comes later.
     Later,
 }
@@ -33,8 +32,7 @@ impl FrontEnd {
                 Ok(message) => self.take_message(engine, message),
                 Err(NoMessage::NotYet) => return,
                 Err(NoMessage::Closed) => return self.end(engine),
-                Err(NoMessage::Failed(error)) => return self.broken(engine, &format!("its socket failed: {error}")),
-                Err(NoMessage::Wrong(wrong)) => return self.broken(engine, &wrong.to_string()),
+                Err(NoMessage::Broken(why)) => return self.broken(engine, &why),
             }
         }
     }
@@ -47,20 +45,23 @@ impl FrontEnd {
         };
         tracing::debug!(export = self.export.name, ?request, "vhost-user");
         let acknowledges = header.need_reply && self.speaks(VhostUserProtocolFeatures::REPLY_ACK);
-        let sent = match self.answer(engine, &request, descriptors) {
-            Ok(Reply::Done) if acknowledges => self.socket.send(&proto::reply(header.code, &proto::number(0)), None),
-            Ok(Reply::Done | Reply::Later) => Ok(()),
-            Ok(Reply::Payload(payload)) => self.socket.send(&proto::reply(header.code, &payload), None),
-            Ok(Reply::With(payload, fd)) => self.socket.send(&proto::reply(header.code, &payload), Some(fd.as_fd())),
+        match self.answer(engine, &request, descriptors) {
+            Ok(Reply::Done) if acknowledges => self.send(engine, header.code, &proto::number(0), None),
+            Ok(Reply::Done | Reply::Later) => {}
+            Ok(Reply::Payload(payload, fd)) => self.send(engine, header.code, &payload, fd),
             Err(why) => {
                 if acknowledges {
                     // It may not be there to hear it.
                     let _ = self.socket.send(&proto::reply(header.code, &proto::number(1)), None);
                 }
-                return self.broken(engine, &format!("{}: {why}", name_of(&request)));
+                self.broken(engine, &format!("{}: {why}", name_of(&request)));
             }
-        };
-        if let Err(error) = sent {
+        }
+    }
+
+    /// Answers a message, with a descriptor beside the payload.
+    pub(super) fn send(&mut self, engine: &mut Engine, code: u32, payload: &[u8], fd: Option<OwnedFd>) {
+        if let Err(error) = self.socket.send(&proto::reply(code, payload), fd.as_ref().map(OwnedFd::as_fd)) {
             self.broken(engine, &format!("an answer cannot be sent: {error}"));
         }
     }
@@ -75,7 +76,7 @@ impl FrontEnd {
         request: &Request,
         mut descriptors: Vec<OwnedFd>,
     ) -> Result<Reply, String> {
-        let number = |value| Ok(Reply::Payload(proto::number(value)));
+        let number = |value| Ok(Reply::Payload(proto::number(value), None));
         let mut descriptor = || descriptors.pop().expect("as many as belong to it");
         match *request {
             Request::GetFeatures => return number(config::features(&self.export)),
@@ -108,7 +109,7 @@ impl FrontEnd {
             Request::SetVringEnable { ring, on } => self.enable(engine, ring, on)?,
             Request::GetConfig { offset, size, flags } => {
                 let space = config::space(&self.export, self.write_back);
-                return Ok(Reply::Payload(proto::config(offset, size, flags, &space)));
+                return Ok(Reply::Payload(proto::config(offset, size, flags, &space), None));
             }
             Request::SetConfig { offset, ref data } => match (offset as usize, data.as_slice()) {
                 (config::WRITE_BACK, [on]) => self.write_back = *on != 0,
@@ -151,7 +152,7 @@ impl FrontEnd {
         let tables = Inflight::new(queues, size).map_err(|error| error.to_string())?;
         let (fd, payload) = tables.shared().map_err(|error| error.to_string())?;
         self.tables = Some(Arc::new(tables));
-        Ok(Reply::With(payload, fd))
+        Ok(Reply::Payload(payload, Some(fd)))
     }
 
     // ---- rings ----
