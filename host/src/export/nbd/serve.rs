@@ -24,6 +24,8 @@ use std::sync::Arc;
 use fairlift_core::waits;
 use fairlift_core::{Bio, Errno, Flags, Instant, Op, StreamId, Token};
 
+use rustix::net::{Shutdown, shutdown};
+
 use in_part::{in_blocks, inner, submit_in_part};
 use reply::{Replies, Sent};
 use stranger::Stranger;
@@ -227,7 +229,7 @@ impl Connection {
     pub(crate) fn stop_reading(&mut self) {
         self.reading = false;
         if self.receive_armed.is_some() {
-            shutdown(&self.fd, libc::SHUT_RD);
+            let _ = shutdown(&self.fd, Shutdown::Read); // it may have gone already
         }
     }
 
@@ -235,7 +237,7 @@ impl Connection {
     pub(crate) fn break_off(&mut self) {
         self.reading = false;
         self.broken = true;
-        shutdown(&self.fd, libc::SHUT_RDWR);
+        let _ = shutdown(&self.fd, Shutdown::Both);
     }
 
     // ---- what the kernel says ----
@@ -687,9 +689,4 @@ impl Connection {
             self.input = Vec::new();
         }
     }
-}
-
-fn shutdown(fd: &OwnedFd, how: i32) {
-    // SAFETY: takes numbers. It fails where the peer has gone already, and then nothing is left to do.
-    unsafe { libc::shutdown(fd.as_raw_fd(), how) };
 }

@@ -39,7 +39,7 @@ impl Control {
             ErrorKind::PermissionDenied => format!(
                 "{PLACE} may not be used by user {}: run as root, or let a udev rule give it to this user and set unprivileged \
                  (docs/ublk.md)",
-                user()
+                rustix::process::geteuid().as_raw()
             ),
             _ => format!("{PLACE}: {error}"),
         })?;
@@ -189,12 +189,6 @@ pub(super) fn all() -> Vec<u32> {
     let mut numbers: Vec<_> = entries.filter_map(number).collect();
     numbers.sort_unstable();
     numbers
-}
-
-/// The user that this process runs as.
-fn user() -> u32 {
-    // SAFETY: it takes nothing and cannot fail.
-    unsafe { libc::geteuid() }
 }
 
 /// Whether a process runs, and is not dead already.
