@@ -123,9 +123,7 @@ macro_rules! protocols {
                 let hold = service.hold.epoch();
                 Ok(Self { service, changes_seen, draining: None, hold, has_told: false, $($(#[$built])* $name: served.$name.clients(engine)?,)* })
             }
-        }
 
-        impl Clients {
             fn holds(&self) -> bool {
                 !self.hold.is_multiple_of(2)
             }

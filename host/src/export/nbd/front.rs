@@ -73,11 +73,11 @@ pub(crate) struct Nbd {
     /// Connections that wait for something that others use, longest first.
     held_back: VecDeque<usize>,
     /// Newcomers, and when each must have come on with its negotiation; in order, because all have the same time.
-    newcomers: VecDeque<Negotiation>,
+    newcomers: VecDeque<LookAgain>,
     /// Clients whose right has gone, and when each is looked at next; in order, because all have the same time.
-    outgoing: VecDeque<Outgoing>,
-    /// How many connections each slot has seen, to tell a newcomer from the connection before it.
-    visits: Vec<u64>,
+    outgoing: VecDeque<LookAgain>,
+    /// How many connections there were, to tell a newcomer from the connection that had its number before.
+    visits: u64,
     /// Where it accepts, by the numbers of the listeners, and whether it still does: the kernel is told to stop, and says when
     /// it has.
     accepting: BTreeMap<usize, (Arc<Listening>, bool)>,
@@ -93,9 +93,10 @@ pub(crate) struct Nbd {
     holds: bool,
 }
 
+/// A client that is looked at again: one that negotiates, or one that may not be here any more and is yet to take its last replies.
 #[derive(Clone, Copy)]
-struct Negotiation {
-    deadline: Instant,
+struct LookAgain {
+    at: Instant,
     number: usize,
     visit: u64,
     /// How many options it had asked for when it was looked at last.
@@ -103,24 +104,10 @@ struct Negotiation {
     times: u8,
 }
 
-/// A client that may not be here any more, and is yet to take its last replies.
-#[derive(Clone, Copy)]
-struct Outgoing {
-    at: Instant,
-    number: usize,
-    visit: u64,
-    /// How often it was found to have replies to take.
-    times: u8,
-}
-
-impl Outgoing {
-    /// So often a client may be found to take its last replies, `drain_timeout` apart. Chosen: as for those who negotiate.
-    const TIMES: u8 = 6;
-}
-
-impl Negotiation {
+impl LookAgain {
     /// So often a client is given `handshake_timeout`, if it has asked for an option meanwhile: on a server that is busy each of its
-    /// steps may take long. Chosen: as many as the options that clients ask for, one after the other.
+    /// steps may take long. Chosen: as many as the options that clients ask for, one after the other. And so often one may be found to
+    /// take its last replies, `drain_timeout` apart.
     const TIMES: u8 = 6;
 }
 
@@ -146,7 +133,7 @@ impl Nbd {
             held_back: VecDeque::new(),
             newcomers: VecDeque::new(),
             outgoing: VecDeque::new(),
-            visits: Vec::new(),
+            visits: 0,
             accepting: BTreeMap::new(),
             accept_again: VecDeque::new(),
             resting: BTreeSet::new(),
@@ -166,6 +153,10 @@ impl Nbd {
         if !std::mem::replace(&mut self.connections[number].touched, true) {
             self.touched.push(number);
         }
+    }
+
+    fn still_there(&mut self, one: &LookAgain) -> Option<&mut Connection> {
+        self.connections.get_mut(one.number).filter(|connection| connection.visit == one.visit)
     }
 
     // ---- newcomers ----
@@ -196,6 +187,17 @@ impl Nbd {
             }
             stays
         });
+    }
+
+    fn accept_no_more(&mut self, engine: &mut Engine) {
+        for (_, listener) in self.accept_again.drain(..) {
+            self.accepting.remove(&listener);
+        }
+        for (listener, (_, goes_on)) in &mut self.accepting {
+            if std::mem::take(goes_on) {
+                stop_accepting(engine, *listener);
+            }
+        }
     }
 
     fn arm_accept(&mut self, engine: &mut Engine, listener: usize) {
@@ -279,13 +281,11 @@ impl Nbd {
         if self.holds {
             connection.hold(engine, false);
         }
+        self.visits += 1;
+        connection.visit = self.visits;
         entry.insert(connection);
-        if self.visits.len() <= number {
-            self.visits.resize(number + 1, 0);
-        }
-        self.visits[number] += 1;
-        let deadline = engine.now + self.common.service.limits.handshake_timeout;
-        self.newcomers.push_back(Negotiation { deadline, number, visit: self.visits[number], options: 0, times: 1 });
+        let at = engine.now + self.common.service.limits.handshake_timeout;
+        self.newcomers.push_back(LookAgain { at, number, visit: self.visits, options: 0, times: 1 });
         if self.draining.is_some() {
             self.connections[number].stop_reading();
         }
@@ -337,15 +337,14 @@ impl Front for Nbd {
     }
 
     fn look_at_clock(&mut self, engine: &mut Engine) {
-        while let Some(late) = self.newcomers.pop_front_if(|newcomer| newcomer.deadline <= engine.now) {
-            let Negotiation { number, visit, times, .. } = late;
-            let same = self.visits.get(number) == Some(&visit);
-            let Some(connection) = self.connections.get_mut(number).filter(|_| same) else { continue };
+        while let Some(late) = self.newcomers.pop_front_if(|newcomer| newcomer.at <= engine.now) {
+            let LookAgain { number, times, .. } = late;
+            let Some(connection) = self.still_there(&late) else { continue };
             match connection.options_asked() {
                 None => {}
-                Some(options) if options > late.options && times < Negotiation::TIMES => {
-                    let deadline = engine.now + self.common.service.limits.handshake_timeout;
-                    self.newcomers.push_back(Negotiation { deadline, options, times: times + 1, ..late });
+                Some(options) if options > late.options && times < LookAgain::TIMES => {
+                    let at = engine.now + self.common.service.limits.handshake_timeout;
+                    self.newcomers.push_back(LookAgain { at, options, times: times + 1, ..late });
                 }
                 Some(_) => {
                     tracing::info!(connection = number, "dropped: its negotiation took longer than handshake_timeout");
@@ -357,18 +356,17 @@ impl Front for Nbd {
         }
         let patience = self.common.service.limits.drain_timeout;
         while let Some(late) = self.outgoing.pop_front_if(|client| client.at <= engine.now) {
-            let same = self.visits.get(late.number) == Some(&late.visit);
-            let Some(connection) = self.connections.get_mut(late.number).filter(|_| same) else { continue };
+            let Some(connection) = self.still_there(&late) else { continue };
             // One whose disk is slow has nothing to take, and waits on.
             let takes = connection.stalled_since();
             let times = late.times + u8::from(takes.is_some());
-            if times >= Outgoing::TIMES || takes.is_some_and(|since| engine.now.since(since) >= patience) {
+            if times >= LookAgain::TIMES || takes.is_some_and(|since| engine.now.since(since) >= patience) {
                 let peer = &connection.peer.shown;
                 tracing::warn!(client = peer, "dropped: no [client] allows it any more, and it takes no replies");
                 connection.break_off();
                 self.touch(late.number);
             } else {
-                self.outgoing.push_back(Outgoing { at: engine.now + patience, times, ..late });
+                self.outgoing.push_back(LookAgain { at: engine.now + patience, times, ..late });
             }
         }
         while let Some((_, listener)) = self.accept_again.pop_front_if(|(at, _)| *at <= engine.now) {
@@ -466,7 +464,7 @@ impl Front for Nbd {
     }
 
     fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        let handshake = self.newcomers.front().map(|newcomer| newcomer.deadline);
+        let handshake = self.newcomers.front().map(|newcomer| newcomer.at);
         let stall = (!self.held_back.is_empty()).then(|| now + STALL);
         let accept = self.accept_again.front().map(|(at, _)| *at);
         let outgoing = self.outgoing.front().map(|client| client.at);
@@ -495,7 +493,8 @@ impl Clients for Nbd {
             match fate {
                 Fate::Changed(export) if !connection.follow(engine, &self.access, &export) => {
                     let at = engine.now + self.common.service.limits.drain_timeout;
-                    self.outgoing.push_back(Outgoing { at, number, visit: self.visits[number], times: 0 });
+                    let visit = connection.visit;
+                    self.outgoing.push_back(LookAgain { at, number, visit, options: 0, times: 0 });
                 }
                 Fate::Changed(_) => {}
                 Fate::Removed(Leave::Cut) => connection.break_off(),
@@ -510,13 +509,7 @@ impl Clients for Nbd {
 
     fn drain(&mut self, engine: &mut Engine) {
         self.draining = Some(engine.now);
-        let waiting: Vec<usize> = self.accept_again.drain(..).map(|(_, listener)| listener).collect();
-        waiting.iter().for_each(|listener| drop(self.accepting.remove(listener)));
-        for (listener, (_, goes_on)) in &mut self.accepting {
-            if std::mem::take(goes_on) {
-                stop_accepting(engine, *listener);
-            }
-        }
+        self.accept_no_more(engine);
         for number in self.numbers() {
             self.connections[number].stop_reading();
             self.touch(number);
@@ -525,14 +518,8 @@ impl Clients for Nbd {
 
     fn hold(&mut self, engine: &mut Engine) {
         self.holds = true;
-        let waiting: Vec<usize> = self.accept_again.drain(..).map(|(_, listener)| listener).collect();
-        waiting.iter().for_each(|listener| drop(self.accepting.remove(listener)));
+        self.accept_no_more(engine);
         self.resting.clear();
-        for (listener, (_, goes_on)) in &mut self.accepting {
-            if std::mem::take(goes_on) {
-                stop_accepting(engine, *listener);
-            }
-        }
         let by_kernel = self.connections.iter().any(|(_, one)| one.has_keys()) && ktls::is_there();
         self.connections.iter_mut().for_each(|(_, connection)| connection.hold(engine, by_kernel));
     }

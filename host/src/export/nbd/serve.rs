@@ -57,6 +57,8 @@ pub(crate) struct Connection {
     fd: OwnedFd,
     pub(super) peer: Peer,
     number: usize,
+    /// No other connection of the worker has it.
+    pub(super) visit: u64,
     phase: Phase,
     tls: Option<Box<Tls>>,
     /// TLS from the moment that all plain text has been sent; nothing is received until then.
@@ -180,6 +182,7 @@ impl Connection {
             fd,
             peer,
             number,
+            visit: 0,
             phase: Phase::Negotiating(Box::new(handshake)),
             tls: None,
             tls_next: None,

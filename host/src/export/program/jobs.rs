@@ -76,7 +76,7 @@ pub(crate) struct Bounds {
 }
 
 pub(crate) struct Jobs<'a> {
-    course: &'a Course,
+    pub(crate) course: &'a Course,
     bounds: Bounds,
     list: Vec<Running>,
     /// Ends of asks that were refused (jobs.2).
@@ -120,10 +120,6 @@ impl<'a> Jobs<'a> {
         };
         let list = jobs.into_iter().map(running).collect();
         Self { course, bounds, list, refused: Vec::new(), groups, timeline: Vec::new() }
-    }
-
-    pub(crate) const fn course(&self) -> &'a Course {
-        self.course
     }
 
     /// When to go on though nothing ended.

@@ -69,7 +69,7 @@ impl Front for Programs<'_> {
         if self.done.is_some() {
             return;
         }
-        if self.jobs.course().is_over(engine.now) {
+        if self.jobs.course.is_over(engine.now) {
             *self.done = Some((engine.now, self.jobs.finish()));
         } else {
             self.jobs.sample(engine.now);
@@ -78,7 +78,7 @@ impl Front for Programs<'_> {
 
     fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
         let owner = engine.owner(ticket);
-        if !self.jobs.course().is_over(engine.now) {
+        if !self.jobs.course.is_over(engine.now) {
             let (job, token) = ((owner >> 32) as usize, owner as u32);
             match news {
                 News::Ended(outcome) => self.jobs.ended(engine.now, job, token, outcome),
@@ -92,7 +92,7 @@ impl Front for Programs<'_> {
     }
 
     fn go_on(&mut self, engine: &mut Engine) -> bool {
-        if self.jobs.course().is_over(engine.now) {
+        if self.jobs.course.is_over(engine.now) {
             return false;
         }
         let streams = &self.streams;

@@ -41,19 +41,17 @@ const CLIENTS: usize = TICKET as usize;
 impl Ublk {
     pub(crate) fn new(common: Arc<Ublks>) -> Self {
         let service = Arc::clone(&common.service);
-        let (newcomers, waiting, ending, spent, draining) = Default::default();
-        let holds = service.hold.is_on();
         Self {
+            queues: QueueSlots::new(),
+            newcomers: Vec::new(),
+            waiting: Vec::new(),
+            ending: Vec::new(),
+            spent: Vec::new(),
+            present: Present::default(),
+            draining: false,
+            holds: service.hold.is_on(),
             service,
             common,
-            queues: QueueSlots::new(),
-            newcomers,
-            waiting,
-            ending,
-            spent,
-            present: Present::default(),
-            draining,
-            holds,
         }
     }
 

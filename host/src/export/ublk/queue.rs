@@ -72,26 +72,22 @@ impl UblkQueue {
         (number, queue_slot): (u16, usize),
         descriptors: Descriptors,
     ) -> Self {
-        let stream = export.add_stream(engine);
         let depth = device.info.depth;
-        let offer = device.offer(&export);
-        let slots = (0..depth).map(|_| Slot::Away).collect();
-        let (commands, serving, waiting, left, logged) = Default::default();
         let mut queue = Self {
-            device,
             file,
-            export,
             number,
             queue_slot,
             descriptors,
-            offer,
-            stream,
-            slots,
-            commands,
-            serving,
-            waiting,
-            left,
-            logged,
+            offer: device.offer(&export),
+            stream: export.add_stream(engine),
+            slots: (0..depth).map(|_| Slot::Away).collect(),
+            commands: 0,
+            serving: 0,
+            waiting: VecDeque::new(),
+            left: false,
+            logged: false,
+            device,
+            export,
         };
         (0..depth).for_each(|tag| queue.ask(engine, Ask::Fetch, tag, 0, 0));
         queue

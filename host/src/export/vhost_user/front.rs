@@ -50,24 +50,19 @@ impl VhostUser {
     /// No devices yet. The first worker accepts, for all.
     pub(crate) fn new(engine: &mut Engine, common: Arc<GuestListeners>) -> Self {
         let service = Arc::clone(&common.service);
-        let tools = Tools { reader: Reader::default(), request_max: service.limits.request_max.into() };
-        let (devices, touched, present) = (Slab::new(), Vec::new(), Present::default());
-        let access = Arc::clone(&service.exports().access);
-        let (listeners, watched, waiting, draining) = Default::default();
-        let holds = service.hold.is_on();
         let mut front = Self {
+            listeners: BTreeMap::new(),
+            devices: Slab::new(),
+            touched: Vec::new(),
+            watched: Vec::new(),
+            tools: Tools { reader: Reader::default(), request_max: service.limits.request_max.into() },
+            present: Present::default(),
+            access: Arc::clone(&service.exports().access),
+            waiting: Vec::new(),
+            draining: false,
+            holds: service.hold.is_on(),
             service,
             common,
-            listeners,
-            devices,
-            touched,
-            watched,
-            tools,
-            present,
-            access,
-            waiting,
-            draining,
-            holds,
         };
         front.look_at_doors(engine);
         front
