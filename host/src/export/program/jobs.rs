@@ -6,12 +6,11 @@
 //! jobs.3  An ask for which there is no memory waits, and its program with it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fairlift_core::program::{Ask, Meter, Program, Unserved};
+use fairlift_core::program::{Ask, Job, Meter, Program, Unserved};
 use fairlift_core::{Direction, Duration, Errno, GroupId, Instant, Limits, Op, Outcome, Sector};
 
-use fairlift_core::program::Job;
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// The largest read or write, in bytes: as much as a server takes from a client by default.
 pub const ASK_MAX: u64 = 32 << 20;
@@ -39,8 +38,7 @@ impl Course {
     }
 
     fn unserved(&self, group: GroupId) -> MutexGuard<'_, Unserved> {
-        // Panics elsewhere are reported there.
-        self.unserved[usize::from(group.0)].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.unserved[usize::from(group.0)])
     }
 
     pub(crate) fn end(&self) -> Instant {

@@ -23,6 +23,7 @@ use crate::export::listen;
 use crate::export::present::{Fate, Present};
 use crate::export::service::{Client, Exports, Missed, Service};
 use crate::kernel::ring::Completion;
+use crate::sync::lock;
 
 pub(crate) struct VhostUser {
     service: Arc<Service>,
@@ -72,7 +73,7 @@ impl VhostUser {
         if engine.context.0 != 0 || self.holds {
             return;
         }
-        let listeners = self.common.list().clone();
+        let listeners = lock(&self.common.list).clone();
         for (number, listener) in &listeners {
             if !self.draining && !self.listeners.contains_key(number) {
                 self.listen(engine, Arc::clone(listener));
@@ -267,7 +268,7 @@ impl Front for VhostUser {
                 self.touch(device);
             }
             UserData::Accept(export) => {
-                let is_there = !self.draining && !self.holds && self.common.list().contains_key(&export);
+                let is_there = !self.draining && !self.holds && lock(&self.common.list).contains_key(&export);
                 let listener = if more { self.listeners.get(&export).cloned() } else { self.listeners.remove(&export) };
                 if let Some(listener) = listener.filter(|_| is_there) {
                     self.accept(engine, &listener);

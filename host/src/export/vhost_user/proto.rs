@@ -49,7 +49,7 @@ pub struct Region {
     pub offset: u64,
 }
 
-/// The request of a front-end.
+/// The request of a front-end; SetBackendRequests brings a socket by which the device speaks first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the names are the protocol's")]
 pub enum Request {
@@ -58,62 +58,21 @@ pub enum Request {
     SetOwner,
     ResetOwner,
     SetMemTable(Vec<Region>),
-    SetVringNum {
-        ring: u32,
-        size: u32,
-    },
-    SetVringAddr {
-        ring: u32,
-        descriptors: u64,
-        available: u64,
-        used: u64,
-    },
-    SetVringBase {
-        ring: u32,
-        base: u32,
-    },
-    GetVringBase {
-        ring: u32,
-    },
-    SetVringKick {
-        ring: u32,
-        with_descriptor: bool,
-    },
-    SetVringCall {
-        ring: u32,
-        with_descriptor: bool,
-    },
-    SetVringErr {
-        ring: u32,
-        with_descriptor: bool,
-    },
+    SetVringNum { ring: u32, size: u32 },
+    SetVringAddr { ring: u32, descriptors: u64, available: u64, used: u64 },
+    SetVringBase { ring: u32, base: u32 },
+    GetVringBase { ring: u32 },
+    SetVringKick { ring: u32, with_descriptor: bool },
+    SetVringCall { ring: u32, with_descriptor: bool },
+    SetVringErr { ring: u32, with_descriptor: bool },
     GetProtocolFeatures,
     SetProtocolFeatures(u64),
     GetQueueNum,
-    SetVringEnable {
-        ring: u32,
-        on: bool,
-    },
-    GetConfig {
-        offset: u32,
-        size: u32,
-        flags: u32,
-    },
-    SetConfig {
-        offset: u32,
-        data: Vec<u8>,
-    },
-    GetInflight {
-        queues: u16,
-        size: u16,
-    },
-    SetInflight {
-        bytes: u64,
-        offset: u64,
-        queues: u16,
-        size: u16,
-    },
-    /// A socket by which the device speaks first.
+    SetVringEnable { ring: u32, on: bool },
+    GetConfig { offset: u32, size: u32, flags: u32 },
+    SetConfig { offset: u32, data: Vec<u8> },
+    GetInflight { queues: u16, size: u16 },
+    SetInflight { bytes: u64, offset: u64, queues: u16, size: u16 },
     SetBackendRequests,
 }
 

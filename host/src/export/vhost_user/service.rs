@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::record::Record;
 
@@ -21,6 +21,7 @@ use crate::export::listen::{self, Listening};
 use crate::export::present::Newcomers;
 use crate::export::service::Service;
 use crate::kernel::ring::{Choice, Source};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Where the front-end of one export connects. The socket is there for as long as anybody has this.
 pub(crate) struct GuestListener {
@@ -65,7 +66,7 @@ pub(super) enum Newcomer {
 pub(crate) struct GuestListeners {
     pub(super) service: Arc<Service>,
     /// By the numbers of their exports.
-    list: Mutex<BTreeMap<u64, Arc<GuestListener>>>,
+    pub(super) list: Mutex<BTreeMap<u64, Arc<GuestListener>>>,
     /// Listeners of exports that were removed. A place is free when nobody has its listener.
     leaving: Mutex<Vec<Arc<GuestListener>>>,
     /// By the numbers of their exports, listeners that a server is yet to hand over.
@@ -74,18 +75,10 @@ pub(crate) struct GuestListeners {
 }
 
 impl GuestListeners {
-    pub(super) fn list(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<GuestListener>>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn coming(&self) -> MutexGuard<'_, BTreeMap<u64, Listener>> {
-        self.coming.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The server that had the listeners has ended: their files are ours.
     pub(super) fn are_ours(&self) {
-        self.list().values().for_each(|listener| listener.socket.owns_file());
-        for listener in std::mem::take(&mut *self.coming()).into_values() {
+        lock(&self.list).values().for_each(|listener| listener.socket.owns_file());
+        for listener in std::mem::take(&mut *lock(&self.coming)).into_values() {
             tracing::error!("the previous server has not handed {} over: restart this one", listener.address);
         }
     }
@@ -102,23 +95,23 @@ impl GuestListeners {
             named.add("door", listener.socket.fd.as_fd())?;
             Ok(named.client(says, Vec::new()))
         };
-        self.list().values().map(held).collect()
+        lock(&self.list).values().map(held).collect()
     }
 
     /// A listener that another server hands over.
     fn take_over_listener(&self, export: &Export, fd: OwnedFd) -> Result<(), String> {
-        let Some(listener) = self.coming().remove(&export.id) else {
+        let Some(listener) = lock(&self.coming).remove(&export.id) else {
             return Err(format!("export {:?} would have no socket for virtual machines", export.name));
         };
         let listener = GuestListener::new(Listening::adopt(&listener, fd), export);
         never_waits(&listener.socket).map_err(|error| error.to_string())?;
-        self.list().insert(export.id, Arc::new(listener));
+        lock(&self.list).insert(export.id, Arc::new(listener));
         Ok(())
     }
 
     /// Those that somebody has still, though their exports were removed.
     fn leaving(&self) -> MutexGuard<'_, Vec<Arc<GuestListener>>> {
-        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut leaving = lock(&self.leaving);
         leaving.retain(|listener| Arc::strong_count(listener) > 1);
         leaving
     }
@@ -160,16 +153,16 @@ impl Protocol for GuestListeners {
         let listeners = Arc::clone(self);
         if self.service.hold.is_on() {
             let listener = place(at);
-            return Ok(Some(Box::new(move |export| _ = listeners.coming().insert(export.id, listener))));
+            return Ok(Some(Box::new(move |export| _ = lock(&listeners.coming).insert(export.id, listener))));
         }
         let listening = GuestListener::listen(at)?;
         Ok(Some(Box::new(move |export| {
-            _ = listeners.list().insert(export.id, Arc::new(GuestListener::new(listening, export)))
+            _ = lock(&listeners.list).insert(export.id, Arc::new(GuestListener::new(listening, export)))
         })))
     }
 
     fn leave(self: &Arc<Self>, export: u64) {
-        let listener = self.list().remove(&export);
+        let listener = lock(&self.list).remove(&export);
         self.leaving().extend(listener);
     }
 

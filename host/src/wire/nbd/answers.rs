@@ -83,14 +83,10 @@ struct Open {
 /// The owner of the next byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
+    /// The start of an answer, or of a chunk.
     Head,
     /// The rest of a chunk: this many bytes of it. `last`: the answer ends with it.
-    Chunk {
-        slot: usize,
-        left: u64,
-        last: bool,
-        has: Content,
-    },
+    Chunk { slot: usize, left: u64, last: bool, has: Content },
     /// There was a violation.
     Over,
 }

@@ -1,7 +1,5 @@
 //! A connection stands still, so that another server can go on with it ([`hold`](crate::export::hold)), and says what it is then.
 
-use std::time::UNIX_EPOCH;
-
 use fairlift_core::Op;
 use fairlift_core::record::Record;
 
@@ -74,15 +72,12 @@ impl Connection {
             return Ok(None);
         }
         let mut says = Record::default();
-        says.put("listener", &self.peer.listener);
-        says.put("cgroup", &self.peer.cgroup.as_ref().map(ToString::to_string));
+        let since = common.service.clients().get(&(engine.context.0, self.number)).map(|client| client.since);
+        HeldClient::put_peer(&mut says, &self.peer, since);
         if let Some(by_kernel) = &self.by_kernel {
             says.put("tls", by_kernel);
             says.put("certificate", &self.peer.certificate);
         }
-        let since = common.service.clients().get(&(engine.context.0, self.number)).map(|client| client.since);
-        let since = since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
-        says.put("since_ms", &since.map(|since| since.as_millis() as u64));
         match &self.phase {
             Phase::Negotiating(handshake) => {
                 let Some(mut negotiation) = handshake.held() else { return fail("it is about to be encrypted") };

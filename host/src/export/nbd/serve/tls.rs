@@ -182,10 +182,7 @@ impl Connection {
                 return false;
             }
             tls.leaves_until = None;
-            tracing::info!(
-                client = self.peer.shown,
-                "keeps its keys in the server: only a part of a record has arrived"
-            );
+            self.keeps_keys();
             return true;
         }
         if let Err(error) = ktls::attach(&self.fd) {
@@ -240,12 +237,14 @@ impl Connection {
     pub(super) fn look_at_rest(&mut self, engine: &mut Engine) {
         let late = |tls: &mut Box<Tls>| tls.leaves_until.take_if(|until| *until <= engine.now).is_some();
         if self.receive_armed == Some(Armed::Rest) && self.tls.as_mut().is_some_and(late) {
-            tracing::info!(
-                client = self.peer.shown,
-                "keeps its keys in the server: only a part of a record has arrived"
-            );
+            self.keeps_keys();
             engine.ring.cancel(UserData::Receive(self.number).pack());
         }
+    }
+
+    fn keeps_keys(&self) {
+        let client = &self.peer.shown;
+        tracing::info!(client, "keeps its keys in the server: only a part of a record has arrived");
     }
 
     /// `count` bytes of the rest of a record have come.

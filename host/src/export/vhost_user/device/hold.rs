@@ -10,7 +10,7 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use fairlift_core::record::{Record, Unreadable};
 
@@ -25,7 +25,7 @@ use super::FrontEnd;
 use super::vring::{Kick, Vring};
 use crate::disk::engine::Engine;
 use crate::export::hold::{Halt, HeldClient};
-use crate::export::listen;
+use crate::sync::lock;
 
 impl FrontEnd {
     /// Begins with nothing more, and hears no message (hold.1).
@@ -63,10 +63,7 @@ impl FrontEnd {
     fn described(&self, since: Option<SystemTime>) -> Result<HeldClient, String> {
         let (mut says, mut named) = (Record::default(), Named::default());
         says.put("export", &self.export.name);
-        says.put("listener", &self.peer.listener);
-        says.put("cgroup", &self.peer.cgroup.as_ref().map(ToString::to_string));
-        let since = since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
-        says.put("since_ms", &since.map(|since| since.as_millis() as u64));
+        HeldClient::put_peer(&mut says, &self.peer, since);
         says.put("features", &self.features);
         says.put("protocol_features", &self.protocol_features);
         says.put("write_back", &self.write_back);
@@ -128,14 +125,9 @@ impl FrontEnd {
         let exports = listeners.service.exports();
         let export = exports.list.iter().find(|export| export.name == name);
         let export = export.ok_or_else(|| fail("it would not be served".into()))?;
-        let mut peer = listen::peer(&fd, says.need("listener").map_err(unreadable)?);
-        let cgroup = says.take::<Option<String>>("cgroup").unwrap_or_default().flatten();
-        peer.cgroup = cgroup.and_then(|path| path.parse().ok());
-        listen::learn_cgroup(fd.as_fd(), &exports.access, &mut peer);
+        let (peer, since) = HeldClient::take_peer(says, &fd, &exports.access).map_err(unreadable)?;
         let entry = exports.access.of(&peer).enter(&export.name, &export.path);
         let entry = entry.ok_or_else(|| fail("it could not open it again: see [client]".into()))?;
-        let millis = says.take::<Option<u64>>("since_ms").unwrap_or_default().flatten();
-        let since = millis.map_or_else(SystemTime::now, |millis| UNIX_EPOCH + Duration::from_millis(millis));
         let mut number = |part: &str| says.need::<u64>(part).map_err(unreadable);
         let features = (number("features")?, number("protocol_features")?);
         let write_back = says.need("write_back").map_err(unreadable)?;
@@ -173,7 +165,7 @@ impl FrontEnd {
         let vrings = rings.into_iter().enumerate().map(ring).collect::<Result<_, _>>().map_err(unreadable)?;
         let (shared, tables) = (shared.transpose().map_err(fail)?, tables.transpose().map_err(fail)?);
         // Listeners come first.
-        let listener = listeners.list().get(&export.id).cloned();
+        let listener = lock(&listeners.list).get(&export.id).cloned();
         let listener = listener
             .ok_or_else(|| format!("a virtual machine at export {:?}, whose socket did not come", export.name))?;
         let socket = Socket::resume(fd, bytes, named.take_all("message"));
