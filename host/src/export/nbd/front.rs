@@ -534,12 +534,13 @@ impl Clients for Nbd {
             return None;
         }
         let mut still = true;
-        for (_, connection) in &mut self.connections {
+        for number in self.numbers() {
+            let connection = &mut self.connections[number];
             still &= connection.comes_to_stand(engine);
+            if connection.is_over() {
+                self.touch(number); // one whose keys the kernel did not take goes first
+            }
         }
-        let over: Vec<usize> =
-            self.connections.iter().filter(|(_, one)| one.is_over()).map(|(number, _)| number).collect();
-        over.into_iter().for_each(|number| self.touch(number)); // one whose keys the kernel did not take goes first
         let state = |(_, connection): (usize, &Connection)| connection.held(engine, &self.common).transpose();
         still.then(|| self.connections.iter().filter_map(state).collect())
     }

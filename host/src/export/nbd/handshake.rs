@@ -112,7 +112,8 @@ pub struct Handshake {
     encrypted: bool,
     state: State,
     no_zeroes: bool,
-    options: u32,
+    /// How many options the client has asked for.
+    pub(super) options: u32,
     structured: bool,
     extended: bool,
     /// The export that contexts were chosen for.
@@ -151,10 +152,6 @@ impl Handshake {
     /// A LIST counts as this many options. Chosen: a few bytes of it ask for an answer as long as the catalogue, so a client may
     /// have that sixteen times.
     pub const LIST_COST: u32 = 16;
-
-    pub(super) const fn options_asked(&self) -> u32 {
-        self.options
-    }
 
     /// Greets a client.
     pub fn new(tls: Tls, out: &mut Vec<u8>) -> Self {

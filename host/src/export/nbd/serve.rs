@@ -212,7 +212,7 @@ impl Connection {
     /// How many options the client has asked for, while it negotiates.
     pub(crate) const fn options_asked(&self) -> Option<u32> {
         let Phase::Negotiating(handshake) = &self.phase else { return None };
-        Some(handshake.options_asked())
+        Some(handshake.options)
     }
 
     /// Since when the client has taken nothing of the replies that are offered, or sent nothing of a payload that it
@@ -452,7 +452,7 @@ impl Connection {
         let missed = seen.missed.take();
         if let Some(stranger) = &mut self.stranger {
             stranger.failed |= !missed.is_none();
-            stranger.options = handshake.options_asked();
+            stranger.options = handshake.options;
         }
         if !missed.is_none() && seen.rights.are_bounded() {
             common.service.tell_refused(&exports, &self.peer, &missed);

@@ -122,13 +122,14 @@ impl<'a> Jobs<'a> {
 
     /// When to go on though nothing ended.
     pub(crate) fn due(&self) -> Instant {
-        let slot = if self.timeline.len() < self.course.slots as usize {
-            self.course.slot_end(self.timeline.len())
-        } else {
-            Instant::MAX
-        };
         let programs = self.list.iter().filter_map(|job| job.due);
-        programs.chain([slot, self.course.end()]).min().expect("the end is due some time")
+        programs.chain(self.slot_end()).chain([self.course.end()]).min().expect("the end is due some time")
+    }
+
+    /// The end of the slot that runs; `None`: all are over.
+    fn slot_end(&self) -> Option<Instant> {
+        let slot = self.timeline.len();
+        (slot < self.course.slots as usize).then(|| self.course.slot_end(slot))
     }
 
     /// Whether a program is to be told that an ask was refused: the next [`Jobs::ask`] does it.
@@ -181,7 +182,7 @@ impl<'a> Jobs<'a> {
 
     /// Notes how much each group got in the slots that are over.
     pub(crate) fn sample(&mut self, now: Instant) {
-        while self.timeline.len() < self.course.slots as usize && now >= self.course.slot_end(self.timeline.len()) {
+        while self.slot_end().is_some_and(|end| now >= end) {
             self.note_slot();
         }
     }
@@ -189,7 +190,7 @@ impl<'a> Jobs<'a> {
     pub(crate) fn finish(&mut self) -> Done {
         let end = self.course.end();
         self.sample(end);
-        if self.timeline.len() < self.course.slots as usize {
+        if self.slot_end().is_some() {
             self.note_slot();
         }
         let since = self.since_start(end);

@@ -61,14 +61,15 @@ pub(crate) struct BlockDevice {
     recovered: bool,
     /// That server hands over to this one (blockdev.7).
     pub(super) is_handed: bool,
-    is_removed: AtomicBool,
+    /// Its export is removed: no server is to go on with it.
+    pub(super) is_removed: AtomicBool,
     /// In bytes, as its clients see it.
     size: AtomicU64,
     features: u64,
     link: Option<PathBuf>,
     is_live: AtomicBool,
     /// Its queues begin with nothing more: what is asked is for another server.
-    is_left: AtomicBool,
+    pub(super) is_left: AtomicBool,
     why_not: Mutex<Option<String>>,
     /// blockdev.5
     at_work: Mutex<Stage>,
@@ -294,16 +295,6 @@ impl BlockDevice {
     pub(super) fn leaves(&self) -> bool {
         let outlives = self.info.flags & proto::USER_RECOVERY != 0;
         self.ublk.leave && outlives && !self.is_removed.load(Ordering::Acquire)
-    }
-
-    /// Its export is removed: no server is to go on with it.
-    pub(super) fn set_removed(&self) {
-        self.is_removed.store(true, Ordering::Release);
-    }
-
-    /// Whether another server is to go on with it, and this one to begin with nothing more.
-    pub(super) fn is_left(&self) -> bool {
-        self.is_left.load(Ordering::Acquire)
     }
 
     /// Whether it is there; that it is not yet is no error.

@@ -77,8 +77,8 @@ impl Ublk {
 
     /// Begins with nothing more of devices that are left to another server.
     fn look_at_left(&mut self) {
-        for (queue_slot, queue) in self.queues.all().filter(|(_, queue)| queue.device.is_left()) {
-            queue.leave();
+        for (queue_slot, queue) in self.queues.all().filter(|(_, queue)| queue.device.is_left.load(Ordering::Acquire)) {
+            queue.left = true;
             self.ending.push(queue_slot);
         }
     }
@@ -127,7 +127,7 @@ impl Front for Ublk {
         let Tag { queue_slot, tag } = Tag::of_ticket(engine.owner(ticket));
         let queue = self.queues.get(queue_slot).expect("a queue stays while it serves something");
         self.spent.extend(queue.news(engine, ticket, tag, news));
-        if queue.is_left() {
+        if queue.left {
             self.ending.push(queue_slot);
         }
     }
@@ -151,7 +151,7 @@ impl Front for Ublk {
             let Some(queue) = self.queues.get(queue_slot).filter(|queue| queue.is_over()) else { continue };
             // Collected requests for it name its descriptor.
             engine.ring.submit();
-            self.present.leave(queue.export().id, queue_slot);
+            self.present.leave(queue.export.id, queue_slot);
             let commands = queue.close(engine);
             self.queues.leave(queue_slot, commands);
             self.service.clients().remove(&(engine.context.0, CLIENTS + queue_slot));

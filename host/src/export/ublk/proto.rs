@@ -367,32 +367,10 @@ pub(super) fn command(queue: u16, tag: u16, result: i32, addr: u64) -> [u8; COMM
     bytes
 }
 
-/// The kernel's answer to a command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum CommandResult {
-    /// There is a request, or the data of a write.
-    Request,
-    /// There is a write: where shall its data be?
-    NeedsMemory,
-    /// The device has ended; there is no more for this command.
-    Ended,
-    /// The command was wrong.
-    Wrong(i32),
-}
-
-impl CommandResult {
-    #[must_use]
-    pub(super) const fn read(result: i32) -> Self {
-        const ENODEV: i32 = 19;
-        const ECANCELED: i32 = 125;
-        match result {
-            0 => Self::Request,
-            1 => Self::NeedsMemory,
-            r if r == -ENODEV || r == -ECANCELED => Self::Ended,
-            wrong => Self::Wrong(wrong),
-        }
-    }
-}
+/// The kernel's answer to a command: there is a request, or the data of a write.
+pub(super) const REQUEST: i32 = 0;
+/// There is a write: where shall its data be?
+pub(super) const NEEDS_MEMORY: i32 = 1;
 
 /// Bytes of a request's descriptor.
 pub const DESCRIPTOR: usize = 24;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use fairlift_core::{Errno, Op, Outcome, StreamId};
 
 use super::device::{BlockDevice, Descriptors};
-use super::proto::{self, Ask, CommandResult, Refusal};
+use super::proto::{self, Ask, Refusal};
 use super::service::Tag;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
@@ -29,7 +29,7 @@ pub(super) struct UblkQueue {
     pub(super) device: Arc<BlockDevice>,
     /// By which it is served.
     file: Arc<OwnedFd>,
-    export: Arc<Export>,
+    pub(super) export: Arc<Export>,
     number: u16,
     queue_slot: usize,
     descriptors: Descriptors,
@@ -42,8 +42,8 @@ pub(super) struct UblkQueue {
     serving: usize,
     /// Requests that wait, in order (blkqueue.3).
     waiting: VecDeque<u16>,
-    /// It is left for the next server.
-    left: bool,
+    /// It is left for the next server (blkqueue.4).
+    pub(super) left: bool,
     /// The kernel found a command wrong, and that was told.
     logged: bool,
 }
@@ -93,10 +93,6 @@ impl UblkQueue {
         queue
     }
 
-    pub(super) fn export(&self) -> &Export {
-        &self.export
-    }
-
     /// The export has changed: what is asked from now on is of it as it is now.
     pub(super) fn follow(&mut self, engine: &mut Engine, export: &Arc<Export>) {
         let before = std::mem::replace(&mut self.export, Arc::clone(export));
@@ -118,24 +114,24 @@ impl UblkQueue {
     pub(super) fn completed(&mut self, engine: &mut Engine, tag: u16, result: i32) {
         self.commands -= 1;
         let slot = std::mem::replace(&mut self.slots[usize::from(tag)], Slot::Away);
-        let answer = CommandResult::read(result);
-        match (slot, answer) {
-            (Slot::Filling(buffer), CommandResult::Request) => {
+        match (slot, result) {
+            (Slot::Filling(buffer), proto::REQUEST) => {
                 let what = self.read(tag);
                 self.slots[usize::from(tag)] = Slot::Filled(buffer, what);
                 self.waiting.push_back(tag);
             }
-            (Slot::Away, CommandResult::Request | CommandResult::NeedsMemory) => {
+            (Slot::Away, proto::REQUEST | proto::NEEDS_MEMORY) => {
                 let what = self.read(tag);
                 self.slots[usize::from(tag)] = Slot::Requested(what);
                 self.waiting.push_back(tag);
             }
-            (slot, answer) => {
+            (slot, _) => {
                 if let Slot::Filling(buffer) = slot {
                     engine.pool.put(buffer);
                 }
-                if let (CommandResult::Wrong(_) | CommandResult::NeedsMemory, false) = (answer, self.logged) {
-                    self.logged = true;
+                // The device has ended, or there is no more for this command.
+                let is_end = [proto::REQUEST, -libc::ENODEV, -libc::ECANCELED].contains(&result);
+                if !is_end && !std::mem::replace(&mut self.logged, true) {
                     let (export, queue) = (&self.export.name, self.number);
                     tracing::error!(
                         export,
@@ -271,11 +267,6 @@ impl UblkQueue {
         self.ask(engine, Ask::Commit, tag, result, addr);
     }
 
-    /// It is left for the next server (blkqueue.4).
-    pub(super) fn leave(&mut self) {
-        self.left = true;
-    }
-
     /// Whether nothing is left to do for it: the kernel has nothing of it, or all of it is for the next server.
     pub(super) fn is_over(&self) -> bool {
         self.serving == 0 && (self.commands == 0 && self.waiting.is_empty() || self.left && self.stands_still())
@@ -284,11 +275,6 @@ impl UblkQueue {
     /// Whether the engine has none of its requests, and the kernel none of its memory (blkqueue.5).
     pub(super) fn stands_still(&self) -> bool {
         self.serving == 0 && !self.slots.iter().any(|slot| matches!(slot, Slot::Filling(_)))
-    }
-
-    /// Whether it was left for another server.
-    pub(super) const fn is_left(&self) -> bool {
-        self.left
     }
 
     /// Gives back what it still has; it is over. Answers how many commands the kernel still has, which name its slot.

@@ -275,7 +275,7 @@ impl Protocol for Ublks {
     /// Stops its device, if it has one. If that fails the device stays in the list, and is tried again when the server ends.
     fn leave(self: &Arc<Self>, export: u64) {
         let Some(device) = self.of(export) else { return };
-        device.set_removed();
+        device.is_removed.store(true, Ordering::Release);
         lock(&self.leaving).push(export);
         let ublks = Arc::clone(self);
         let begins = self.spawn(move || {

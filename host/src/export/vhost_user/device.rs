@@ -41,7 +41,7 @@ const CALLS: u32 = 256;
 const CUT: &str = "the file of its guest's memory was cut short";
 
 pub(super) struct FrontEnd {
-    export: Arc<Export>,
+    pub(super) export: Arc<Export>,
     pub(super) peer: Peer,
     /// By what it was let in.
     entry: Entry,
@@ -122,10 +122,6 @@ impl FrontEnd {
             held_back: false,
             touched: false,
         }
-    }
-
-    pub(super) fn export(&self) -> &Export {
-        &self.export
     }
 
     /// The export has changed, or the rights of clients (access.6): later requests of the guest are of it as it is now.
@@ -270,7 +266,7 @@ impl FrontEnd {
 
     /// Whether the guest kicks for all that it puts into its rings.
     pub(super) fn is_listening(&mut self) -> bool {
-        self.ending || self.halt != Halt::No || self.rings().all(|ring| ring.is_listening())
+        self.ending || self.halt != Halt::No || self.rings().all(|ring| ring.listening)
     }
 
     /// Begins with requests of the guest; whether there was anything.

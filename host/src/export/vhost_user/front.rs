@@ -15,13 +15,13 @@ use super::chain::Reader;
 use super::device::{FrontEnd, Tools};
 use super::handed::Resumed;
 use super::service::{GuestListener, GuestListeners, Name, Newcomer, TICKET, UserData};
-use crate::access::Access;
+use crate::access::{Access, Peer, Rights};
 use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front};
 use crate::export::hold::Report;
-use crate::export::listen;
 use crate::export::present::{Fate, Present};
 use crate::export::service::{Client, Exports, Missed, Service};
+use crate::export::{Export, listen};
 use crate::kernel::ring::Completion;
 use crate::sync::lock;
 
@@ -112,7 +112,8 @@ impl VhostUser {
                     return;
                 }
             };
-            if !self.may_enter(listener, &fd) {
+            // A stranger keeps nobody from the listener.
+            if self.look_at(listener, &fd, |rights, export| rights.of(&export.name, &export.path)).is_none() {
                 continue; // closes it
             }
             if !listener.taken.swap(true, Ordering::AcqRel) {
@@ -126,17 +127,22 @@ impl VhostUser {
         }
     }
 
-    /// Whether a front-end is one that may open the export: a stranger keeps nobody from the listener.
-    fn may_enter(&self, listener: &GuestListener, fd: &OwnedFd) -> bool {
+    /// The export of a listener, the peer that has come there, and what `ask` says of its rights; a stranger is told of and let go.
+    fn look_at<T>(
+        &self,
+        listener: &GuestListener,
+        fd: &OwnedFd,
+        ask: impl FnOnce(&Rights<'_>, &Export) -> Option<T>,
+    ) -> Option<(Arc<Export>, Peer, T)> {
         let exports = self.service.exports();
-        let Some(export) = exports.get(listener.export) else { return false };
+        let export = exports.get(listener.export)?; // or it was removed meanwhile
         let mut peer = listen::peer(fd, listener.socket.name.clone());
         listen::learn_cgroup(fd.as_fd(), &exports.access, &mut peer);
-        let may = exports.access.of(&peer).of(&export.name, &export.path).is_some();
-        if !may {
+        let Some(allowed) = ask(&exports.access.of(&peer), export) else {
             self.service.tell_refused(&exports, &peer, &Missed::one(&export.name));
-        }
-        may
+            return None;
+        };
+        Some((Arc::clone(export), peer, allowed))
     }
 
     /// Front-ends that wait at a listener go in if it is free by now, and are refused if it was not in time.
@@ -167,44 +173,38 @@ impl VhostUser {
     }
 
     fn welcome(&mut self, engine: &mut Engine, listener: Arc<GuestListener>, fd: OwnedFd) {
-        let exports = self.service.exports();
-        let Some(export) = exports.get(listener.export) else {
-            return self.leave(engine.context, &listener); // removed meanwhile
-        };
-        let mut peer = listen::peer(&fd, listener.socket.name.clone());
-        listen::learn_cgroup(fd.as_fd(), &exports.access, &mut peer);
-        let Some(let_in) = exports.access.of(&peer).enter(&export.name, &export.path) else {
-            self.service.tell_refused(&exports, &peer, &Missed::one(&export.name));
-            return self.leave(engine.context, &listener);
-        };
-        let entry = self.devices.vacant_entry();
-        let number = entry.key();
-        let shown = peer.shown.clone();
-        self.service.events.tell("connected", vec![("export", export.name.clone()), ("client", shown.clone())]);
-        let client =
-            Client { peer: shown, export: Some(export.name.clone()), since: SystemTime::now(), unsent: Arc::default() };
-        self.service.clients().insert((engine.context.0, CLIENTS + number), client);
-        self.present.join(export, number);
-        let device = entry.insert(FrontEnd::new(export, (peer, let_in), listener, number, fd, self.tools.request_max));
+        let entered = self.look_at(&listener, &fd, |rights, export| rights.enter(&export.name, &export.path));
+        let Some((export, peer, let_in)) = entered else { return self.leave(engine.context, &listener) };
+        let peer_shown = peer.shown.clone();
+        let of = vec![("export", export.name.clone()), ("client", peer_shown.clone())];
+        self.service.events.tell("connected", of);
+        let number = self.join(engine.context, &export, peer_shown, SystemTime::now());
+        let request_max = self.tools.request_max;
+        let mut device = FrontEnd::new(&export, (peer, let_in), listener, number, fd, request_max);
         if self.draining {
             device.end(engine);
         }
         if self.holds {
             device.hold();
         }
+        self.devices.insert(device);
         self.touch(number);
+    }
+
+    /// The next device is told of, and has this number.
+    fn join(&mut self, worker: ContextId, export: &Arc<Export>, peer: String, since: SystemTime) -> usize {
+        let number = self.devices.vacant_key();
+        let client = Client { peer, export: Some(export.name.clone()), since, unsent: Arc::default() };
+        self.service.clients().insert((worker.0, CLIENTS + number), client);
+        self.present.join(export, number);
+        number
     }
 
     /// A front-end that another server has handed over.
     fn resume(&mut self, engine: &mut Engine, Resumed { export, since, mut device }: Resumed) {
-        let entry = self.devices.vacant_entry();
-        let number = entry.key();
+        let number = self.join(engine.context, &export, device.peer.shown.clone(), since);
         device.resume(engine, number);
-        let peer = device.peer.shown.clone();
-        let client = Client { peer, export: Some(export.name.clone()), since, unsent: Arc::default() };
-        self.service.clients().insert((engine.context.0, CLIENTS + number), client);
-        self.present.join(&export, number);
-        entry.insert(device);
+        self.devices.insert(device);
     }
 
     fn leave(&self, context: ContextId, listener: &GuestListener) {
@@ -339,8 +339,8 @@ impl Front for VhostUser {
                 // Collected requests for it name its descriptors.
                 engine.ring.submit();
                 let device = self.devices.remove(*number);
-                let (listener, name) = (Arc::clone(&device.listener), device.export().name.clone());
-                self.present.leave(device.export().id, *number);
+                let (listener, name) = (Arc::clone(&device.listener), device.export.name.clone());
+                self.present.leave(device.export.id, *number);
                 device.close(engine);
                 let client = self.service.clients().remove(&(engine.context.0, CLIENTS + *number));
                 let peer = client.map_or_else(String::new, |client| client.peer);
@@ -376,7 +376,7 @@ impl Clients for VhostUser {
             self.access = Arc::clone(&exports.access);
             for number in self.numbers() {
                 let device = &mut self.devices[number];
-                if let Some(there) = exports.get(device.export().id) {
+                if let Some(there) = exports.get(device.export.id) {
                     device.follow(engine, &self.access, there, request_max);
                     self.touch(number);
                 }

@@ -48,6 +48,17 @@ impl Replies {
         self.heads.is_empty()
     }
 
+    /// Their bytes, piece by piece, with payloads that are in memory.
+    pub(super) fn pieces<'a>(&'a self, engine: &'a Engine) -> impl Iterator<Item = &'a [u8]> {
+        let mut from = 0;
+        let last = self.payloads.last().map_or(0, |(at, _)| *at);
+        let pairs = self.payloads.iter().flat_map(move |(at, command)| {
+            let head = &self.heads[std::mem::replace(&mut from, *at)..*at];
+            [head, engine.memory(*command).bytes()]
+        });
+        pairs.chain((last < self.heads.len()).then(|| &self.heads[last..]))
+    }
+
     #[inline]
     fn answers(&mut self, op: Op, now: Instant) {
         let (count, ended) = &mut self.ended[op as usize];
@@ -235,16 +246,9 @@ impl Connection {
             self.unsent.offered(self.sending.ended.iter().map(|(count, _)| count).sum(), engine.now);
             let mut iovecs = self.sent.take().map_or_else(Vec::new, |sent| sent.iovecs);
             iovecs.clear();
-            let mut from = 0;
-            // With TLS the payloads are in `heads`.
-            let payloads = if self.tls.is_none() { &self.sending.payloads[..] } else { &[] };
-            for (at, command) in payloads {
-                iovecs.push(memory(&self.sending.heads[from..*at]));
-                iovecs.push(memory(engine.memory(*command).bytes()));
-                from = *at;
-            }
-            if from < self.sending.heads.len() {
-                iovecs.push(memory(&self.sending.heads[from..]));
+            match self.tls {
+                None => iovecs.extend(self.sending.pieces(engine).map(memory)),
+                Some(_) => iovecs.push(memory(&self.sending.heads)), // with the payloads
             }
             // SAFETY: all zeroes are a valid `msghdr`: no address, no memory, no control data.
             let message = unsafe { std::mem::zeroed() };
@@ -264,13 +268,7 @@ impl Connection {
     pub(super) fn unsent(&self, engine: &Engine) -> Vec<u8> {
         let mut bytes = Vec::new();
         for replies in [&self.sending, &self.out] {
-            let mut from = 0;
-            for (at, command) in &replies.payloads {
-                bytes.extend_from_slice(&replies.heads[from..*at]);
-                bytes.extend_from_slice(engine.memory(*command).bytes());
-                from = *at;
-            }
-            bytes.extend_from_slice(&replies.heads[from..]);
+            replies.pieces(engine).for_each(|piece| bytes.extend_from_slice(piece));
             if std::ptr::eq(replies, &self.sending) {
                 let left = |sent: &Sent| sent.iovecs[sent.next..].iter().map(|piece| piece.iov_len).sum::<usize>();
                 let left = self.sent.as_ref().map_or(0, left);

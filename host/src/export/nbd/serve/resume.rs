@@ -37,7 +37,7 @@ impl Connection {
         }
         match phase {
             ResumedPhase::Negotiating(handshake, (bytes, failed)) => {
-                let options = handshake.options_asked();
+                let options = handshake.options;
                 connection.stranger = is_counted.then_some(Stranger { bytes, options, failed });
                 connection.phase = Phase::Negotiating(handshake);
             }

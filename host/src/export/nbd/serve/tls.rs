@@ -138,15 +138,8 @@ impl Connection {
         let Some(Tls { session: tls, .. }) = self.tls.as_deref_mut() else { return };
         let replies = std::mem::take(&mut self.out);
         let mut writer = tls.writer();
-        let mut from = 0;
         // Writing to memory does not fail; the buffer has no limit, and is emptied right below.
-        let mut write = |bytes: &[u8]| writer.write_all(bytes).expect("the TLS buffer has no limit");
-        for (at, command) in &replies.payloads {
-            write(&replies.heads[from..*at]);
-            write(engine.memory(*command).bytes());
-            from = *at;
-        }
-        write(&replies.heads[from..]);
+        replies.pieces(engine).for_each(|piece| writer.write_all(piece).expect("the TLS buffer has no limit"));
         (self.out.payloads, self.out.ended) = (replies.payloads, replies.ended);
         while tls.wants_write() {
             tls.write_tls(&mut self.out.heads).expect("writing to memory does not fail");

@@ -9,7 +9,7 @@ use super::super::config;
 use super::super::inflight::Inflight;
 use super::super::memory::Shared;
 use super::super::proto::{self, Region, Request};
-use super::super::ring::{Addresses, Ring};
+use super::super::ring::Ring;
 use super::super::service::{Name, UserData};
 use super::super::socket::{Message, NoMessage, Socket};
 use super::FrontEnd;
@@ -93,9 +93,14 @@ impl FrontEnd {
             Request::SetMemTable(ref regions) => self.map(regions.clone(), descriptors)?,
             Request::SetVringNum { ring, size } => self.set_size(ring, size)?,
             Request::SetVringAddr { ring, descriptors, available, used } => {
-                self.set_addresses(engine, ring, [descriptors, available, used])?;
+                let (number, vring) = self.still(ring)?;
+                vring.addresses = Some([descriptors, available, used]);
+                self.start(engine, number)?;
             }
-            Request::SetVringBase { ring, base } => self.set_base(ring, base)?,
+            Request::SetVringBase { ring, base } => {
+                let base = u16::try_from(base).map_err(|_| format!("ring {ring} at {base:#x}, which is no index"))?;
+                self.still(ring)?.1.base = base;
+            }
             Request::GetVringBase { ring } => {
                 self.begin_to_stop(engine, ring)?;
                 return Ok(Reply::Later);
@@ -187,18 +192,6 @@ impl FrontEnd {
         Ok(())
     }
 
-    fn set_addresses(&mut self, engine: &mut Engine, ring: u32, addresses: Addresses) -> Result<(), String> {
-        let (number, vring) = self.still(ring)?;
-        vring.addresses = Some(addresses);
-        self.start(engine, number)
-    }
-
-    fn set_base(&mut self, ring: u32, base: u32) -> Result<(), String> {
-        let base = u16::try_from(base).map_err(|_| format!("ring {ring} at {base:#x}, which is no index"))?;
-        self.still(ring)?.1.base = base;
-        Ok(())
-    }
-
     fn set_kick(&mut self, engine: &mut Engine, ring: u32, fd: OwnedFd) -> Result<(), String> {
         let device = self.number;
         let (number, vring) = self.vring(ring)?;
@@ -254,7 +247,7 @@ impl FrontEnd {
         let event_index = config::has_event_index(self.features);
         match Ring::start(shared, addresses, (vring.size, vring.base), event_index, tables, stream) {
             Ok(ring) => {
-                let left = ring.left_over();
+                let left = ring.again.len();
                 if left > 0 {
                     tracing::info!(
                         export = self.export.name,

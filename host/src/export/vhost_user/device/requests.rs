@@ -38,7 +38,7 @@ impl Begin<'_> {
             return Ok(false);
         }
         let (table, size) = self.ring.descriptors();
-        let request = reader.read(self.offer, self.ring.memory(), table, size, head);
+        let request = reader.read(self.offer, &self.ring.memory, table, size, head);
         let request = request.map_err(|broken| format!("request {head} is no chain: {broken}"))?;
         let ChainRequest::Disk(mut wanted) = request.what else {
             return self.answer_at_once(reader, head, &request).map(|()| true);
@@ -80,7 +80,7 @@ impl Begin<'_> {
         let written = left.len() as u32 + 1;
         for (at, len) in reader.writable() {
             let (part, rest) = left.split_at(left.len().min(*len as usize));
-            let stored = self.ring.memory().write_slice(part, *at);
+            let stored = self.ring.memory.write_slice(part, *at);
             stored.map_err(|_| format!("request {head}: its data, at {:#x}, is not in the guest's memory", at.0))?;
             left = rest;
         }
@@ -99,7 +99,7 @@ impl Begin<'_> {
         if ranges.is_empty() {
             return Ok(Some((Memory::None, None)));
         }
-        let guest = Guest::new(self.ring.memory(), ranges);
+        let guest = Guest::new(&self.ring.memory, ranges);
         let guest = guest.ok_or_else(|| format!("request {head}: its data is not in the guest's memory"))?;
         // Where the page cache is passed by, the kernel wants memory that is as aligned as the disk's blocks.
         let device = &self.export.device;
