@@ -117,19 +117,17 @@ impl BlockDevice {
         takes_over: bool,
     ) -> Result<Self, String> {
         ublk.check()?;
-        let mut control = Control::open()?;
+        let mut maker = Maker { control: Control::open()?, ublk, export, params: params(export, request_max) };
         let mark = mark(&export.name, backing, export.offset);
-        let params = params(export, request_max);
         let outlives = backing.about().outlives; // blockdev.1
         let recovers = outlives && ublk.recover && !ublk.unprivileged;
         if takes_over {
-            return Self::of_another(&mut control, ublk, export, &params, |info| {
-                recovers && (info.mark == mark || ublk.adopt && ublk.id == Some(info.id))
-            });
+            let is_it = |info: &Info| recovers && (info.mark == mark || ublk.adopt && ublk.id == Some(info.id));
+            return maker.of_another(is_it);
         }
         let (mut found, own) = (None, std::process::id() as i32);
         for id in ublk.id.map_or_else(control::all, |id| vec![id]) {
-            let info = match control.info(id) {
+            let info = match maker.control.info(id) {
                 Ok(info) => info,
                 Err(error) if [Some(libc::ENODEV), Some(libc::ENOENT)].contains(&error.raw_os_error()) => continue,
                 Err(error) if ublk.id.is_some() => return Err(format!("{}: {error}", device_path(id))),
@@ -163,7 +161,7 @@ impl BlockDevice {
                 }
                 (State::Dead, _) if is_ours(info.mark) => {
                     // It was stopped, or was never started: its server has died.
-                    let gone = control.tell(Order::DEL_DEV, &info, 0);
+                    let gone = maker.control.tell(Order::DEL_DEV, &info, 0);
                     gone.map_err(|error| format!("{} is of no use, and cannot be removed: {error}", device_path(id)))?;
                 }
                 _ => {
@@ -177,7 +175,7 @@ impl BlockDevice {
             }
         }
         if let Some(info) = found {
-            return Self::found(&mut control, ublk, export, &params, &info);
+            return maker.found(&info);
         }
         if let (true, Some(id)) = (ublk.adopt, ublk.id) {
             return Err(format!(
@@ -185,8 +183,8 @@ impl BlockDevice {
                 control::show(&control::all())
             ));
         }
-        let info = Self::add(&mut control, ublk, recovers, mark, params.request_max, workers)?;
-        let device = Self::new(ublk, export, &info, export.size, control.features, false);
+        let info = maker.add(recovers, mark, workers)?;
+        let device = maker.device(&info, export.size, false);
         if device.info.by_path() {
             until_ours(&device_path(info.id)).map_err(|error| {
                 format!(
@@ -196,91 +194,11 @@ impl BlockDevice {
                 )
             })?;
         }
-        match control.set_params(&device.info, &params) {
-            Ok(()) => Ok(device),
-            Err(error) => {
-                Err(format!("the kernel does not take a ublk device such as this export (SET_PARAMS: {error})"))
-            }
-        }
-    }
-
-    /// A device that another server has made.
-    fn found(
-        control: &mut Control,
-        ublk: &Ublk,
-        export: &Export,
-        params: &Params,
-        info: &Info,
-    ) -> Result<Self, String> {
-        let path = block_path(info.id);
-        info.is_spoken().map_err(|why| format!("{path} cannot be taken over: {why}"))?;
-        let was = control.params(info).map_err(|error| format!("{path}: {error}"))?;
-        was.is_served_by(params).map_err(|why| format!("{path} {why}, or `fairlift ublk remove {}`", info.id))?;
-        if !ublk.partitions && info.flags & (proto::NO_AUTO_PART_SCAN | proto::UNPRIVILEGED_DEV) == 0 {
-            return Err(format!("{path} was made with partitions: `fairlift ublk remove {}` first", info.id));
-        }
-        Ok(Self::new(ublk, export, info, was.size, control.features, true))
-    }
-
-    fn add(
-        control: &mut Control,
-        ublk: &Ublk,
-        recovers: bool,
-        mark: u64,
-        request_max: u32,
-        workers: usize,
-    ) -> Result<Info, String> {
-        let mut flags = proto::CMD_IOCTL_ENCODE | proto::NEED_GET_DATA;
-        let recovery = proto::USER_RECOVERY | proto::USER_RECOVERY_REISSUE;
-        if recovers {
-            flags |= recovery & control.features;
-        }
-        if ublk.unprivileged {
-            flags |= proto::UNPRIVILEGED_DEV; // it has no partitions anyway
-        } else if !ublk.partitions {
-            if control.features & proto::NO_AUTO_PART_SCAN == 0 {
-                return Err(format!(
-                    "this kernel looks for partitions on every ublk device of a privileged server (no_auto_part_scan is not among what its \
-                     driver can do: {}); leave partitions=false out, or make the device unprivileged",
-                    control.show_features()
-                ));
-            }
-            flags |= proto::NO_AUTO_PART_SCAN;
-        }
-        let wanted = Info {
-            queues: ublk.queues.unwrap_or(workers as u16),
-            depth: ublk.depth.unwrap_or(DEPTH),
-            request_max,
-            id: ublk.id.unwrap_or(u32::MAX),
-            pid: std::process::id() as i32,
-            flags,
-            mark,
-            ..Info::default()
-        };
-        let info = control.add(&wanted).map_err(|error| not_added(&error, &wanted))?;
-        if recovers && info.flags & recovery != recovery {
-            tracing::warn!("ublk: this kernel's devices do not outlive their server ({})", control.show_features());
-        }
-        Ok(info)
-    }
-
-    fn new(ublk: &Ublk, export: &Export, info: &Info, size: u64, features: u64, recovered: bool) -> Self {
-        Self {
-            info: *info,
-            ublk: ublk.clone(),
-            export: export.id,
-            name: export.name.clone(),
-            recovered,
-            is_handed: false,
-            is_removed: AtomicBool::new(false),
-            size: AtomicU64::new(size),
-            features,
-            link: names::link(&export.name),
-            is_live: AtomicBool::new(false),
-            is_left: AtomicBool::new(false),
-            why_not: Mutex::default(),
-            at_work: Mutex::new(Stage::Made),
-        }
+        let taken = maker.control.set_params(&device.info, &maker.params);
+        taken.map_err(|error| {
+            format!("the kernel does not take a ublk device such as this export (SET_PARAMS: {error})")
+        })?;
+        Ok(device)
     }
 
     fn at_work(&self) -> MutexGuard<'_, Stage> {
@@ -494,6 +412,84 @@ impl BlockDevice {
     /// The exclusive holder of the block device, who would lose something with it: a file system, a volume, swap.
     pub(super) fn holder(&self) -> Option<String> {
         holder(self.info.id).map(|holder| format!("{} is {holder}", self.path()))
+    }
+}
+
+/// What a device is made of.
+struct Maker<'a> {
+    control: Control,
+    ublk: &'a Ublk,
+    export: &'a Export,
+    /// Those of the export.
+    params: Params,
+}
+
+impl Maker<'_> {
+    /// A device that another server has made.
+    fn found(&mut self, info: &Info) -> Result<BlockDevice, String> {
+        let path = block_path(info.id);
+        info.is_spoken().map_err(|why| format!("{path} cannot be taken over: {why}"))?;
+        let was = self.control.params(info).map_err(|error| format!("{path}: {error}"))?;
+        was.is_served_by(&self.params).map_err(|why| format!("{path} {why}, or `fairlift ublk remove {}`", info.id))?;
+        if !self.ublk.partitions && info.flags & (proto::NO_AUTO_PART_SCAN | proto::UNPRIVILEGED_DEV) == 0 {
+            return Err(format!("{path} was made with partitions: `fairlift ublk remove {}` first", info.id));
+        }
+        Ok(self.device(info, was.size, true))
+    }
+
+    fn add(&mut self, recovers: bool, mark: u64, workers: usize) -> Result<Info, String> {
+        let Self { control, ublk, .. } = self;
+        let mut flags = proto::CMD_IOCTL_ENCODE | proto::NEED_GET_DATA;
+        let recovery = proto::USER_RECOVERY | proto::USER_RECOVERY_REISSUE;
+        if recovers {
+            flags |= recovery & control.features;
+        }
+        if ublk.unprivileged {
+            flags |= proto::UNPRIVILEGED_DEV; // it has no partitions anyway
+        } else if !ublk.partitions {
+            if control.features & proto::NO_AUTO_PART_SCAN == 0 {
+                return Err(format!(
+                    "this kernel looks for partitions on every ublk device of a privileged server (no_auto_part_scan is not among what its \
+                     driver can do: {}); leave partitions=false out, or make the device unprivileged",
+                    control.show_features()
+                ));
+            }
+            flags |= proto::NO_AUTO_PART_SCAN;
+        }
+        let wanted = Info {
+            queues: ublk.queues.unwrap_or(workers as u16),
+            depth: ublk.depth.unwrap_or(DEPTH),
+            request_max: self.params.request_max,
+            id: ublk.id.unwrap_or(u32::MAX),
+            pid: std::process::id() as i32,
+            flags,
+            mark,
+            ..Info::default()
+        };
+        let info = control.add(&wanted).map_err(|error| not_added(&error, &wanted))?;
+        if recovers && info.flags & recovery != recovery {
+            tracing::warn!("ublk: this kernel's devices do not outlive their server ({})", control.show_features());
+        }
+        Ok(info)
+    }
+
+    fn device(&self, info: &Info, size: u64, recovered: bool) -> BlockDevice {
+        BlockDevice {
+            info: *info,
+            ublk: self.ublk.clone(),
+            export: self.export.id,
+            name: self.export.name.clone(),
+            recovered,
+            is_handed: false,
+            is_removed: AtomicBool::new(false),
+            size: AtomicU64::new(size),
+            features: self.control.features,
+            link: names::link(&self.export.name),
+            is_live: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
+            why_not: Mutex::default(),
+            at_work: Mutex::new(Stage::Made),
+        }
     }
 }
 
