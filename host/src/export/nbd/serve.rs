@@ -574,9 +574,8 @@ impl Connection {
             },
         };
         let command = engine.admit(self.number as u64, memory);
-        let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
         let waited = (engine.now.since(self.received), self.waits_for);
-        common.put(command, Command { cookie, waited, op, offset, len, flags, in_part, is_map: false });
+        common.put(command, Command { header: *header, waited, op, in_part });
         self.commands += 1;
         self.memory += payload;
         if op == Op::Write {
@@ -590,14 +589,13 @@ impl Connection {
     /// Goes on with a write if its payload is complete; whether it was.
     fn payload_received(&mut self, engine: &mut Engine, common: &Common, command: usize) -> bool {
         let Receiving::Payload { got, .. } = self.receiving else { unreachable!("called for a payload") };
-        if (got as u64) < common.commands[command].len {
+        if (got as u64) < common.commands[command].header.length {
             return false;
         }
         self.receiving = Receiving::Header;
         if self.export().is_some_and(|export| export.read_only) {
             // access.6: it was when the write was announced that the client might.
-            let Command { cookie, offset, .. } = common.commands[command];
-            self.reply_error((cookie, offset), Errno::EPERM, "the export is read-only by now");
+            self.reply_error(&common.commands[command].header, Errno::EPERM, "the export is read-only by now");
             self.release(engine, command);
             return true;
         }
@@ -608,25 +606,25 @@ impl Connection {
     fn submit(&mut self, engine: &mut Engine, common: &Common, number: usize) {
         let Serving { export, stream, .. } = self.phase.serving();
         let command = &common.commands[number];
-        let extent = export.extent(command.op, command.offset, command.len);
+        let Command { header, waited, op, in_part } = *command;
         // The client waits for each reply, whatever it asked.
         let mut flags = Flags::SYNC;
-        if command.flags & proto::CMD_FLAG_FUA != 0 && command.op != Op::Read {
+        if header.flags & proto::CMD_FLAG_FUA != 0 && op != Op::Read {
             flags |= Flags::FUA;
         }
-        if command.op == Op::WriteZeroes {
+        if op == Op::WriteZeroes {
             for (wire, flag) in [(proto::CMD_FLAG_NO_HOLE, Flags::NO_UNMAP), (proto::CMD_FLAG_FAST_ZERO, Flags::FAST)] {
-                if command.flags & wire != 0 {
+                if header.flags & wire != 0 {
                     flags |= flag;
                 }
             }
         }
-        let bio = Bio { op: command.op, flags, extent, stream: *stream, token: Token(number as u64) };
-        if command.in_part {
+        let extent = export.extent(op, header.offset, header.length);
+        let bio = Bio { op, flags, extent, stream: *stream, token: Token(number as u64) };
+        if in_part {
             return submit_in_part(engine, export, command, bio);
         }
-        let (waited, part) = command.waited;
-        engine.submit_late(export.disk, bio, waited, part);
+        engine.submit_late(export.disk, bio, waited.0, waited.1);
     }
 
     /// Answers a request that changes nothing.

@@ -120,50 +120,45 @@ impl Request {
     pub fn read(header: &Header, payload: &[u8], descriptors: usize) -> Result<Self, Wrong> {
         let code = FrontendReq::try_from(header.code).map_err(|_| Wrong::Unknown(header.code))?;
         let payload = Payload { code, bytes: payload };
-        let request = match code {
-            FrontendReq::GET_FEATURES => payload.empty(Self::GetFeatures),
-            FrontendReq::SET_FEATURES => payload.number().map(Self::SetFeatures),
-            FrontendReq::SET_OWNER => payload.empty(Self::SetOwner),
-            FrontendReq::RESET_OWNER => payload.empty(Self::ResetOwner),
-            FrontendReq::SET_MEM_TABLE => payload.memory().map(Self::SetMemTable),
-            FrontendReq::SET_VRING_NUM => payload.ring(|ring, size| Self::SetVringNum { ring, size }),
-            FrontendReq::SET_VRING_ADDR => payload.addresses(),
-            FrontendReq::SET_VRING_BASE => payload.ring(|ring, base| Self::SetVringBase { ring, base }),
-            FrontendReq::GET_VRING_BASE => payload.ring(|ring, _| Self::GetVringBase { ring }),
-            FrontendReq::SET_VRING_KICK => {
-                payload.event(|ring, with_descriptor| Self::SetVringKick { ring, with_descriptor })
-            }
-            FrontendReq::SET_VRING_CALL => {
-                payload.event(|ring, with_descriptor| Self::SetVringCall { ring, with_descriptor })
-            }
-            FrontendReq::SET_VRING_ERR => {
-                payload.event(|ring, with_descriptor| Self::SetVringErr { ring, with_descriptor })
-            }
-            FrontendReq::GET_PROTOCOL_FEATURES => payload.empty(Self::GetProtocolFeatures),
-            FrontendReq::SET_PROTOCOL_FEATURES => payload.number().map(Self::SetProtocolFeatures),
-            FrontendReq::GET_QUEUE_NUM => payload.empty(Self::GetQueueNum),
-            FrontendReq::SET_VRING_ENABLE => payload.ring(|ring, on| Self::SetVringEnable { ring, on: on != 0 }),
-            FrontendReq::GET_CONFIG => {
-                payload.config(|VhostUserConfig { offset, size, flags }, _| Self::GetConfig { offset, size, flags })
-            }
-            FrontendReq::SET_CONFIG => payload.config(|VhostUserConfig { offset, .. }, data| {
-                let data = data.to_vec();
-                Self::SetConfig { offset, data }
-            }),
-            FrontendReq::GET_INFLIGHT_FD => {
-                payload.inflight(|VhostUserInflight { num_queues: queues, queue_size: size, .. }| Self::GetInflight {
-                    queues,
-                    size,
-                })
-            }
-            FrontendReq::SET_INFLIGHT_FD => payload.inflight(|table| {
-                let VhostUserInflight { mmap_size: bytes, mmap_offset: offset, num_queues: queues, queue_size: size } =
-                    table;
-                Self::SetInflight { bytes, offset, queues, size }
-            }),
-            FrontendReq::SET_BACKEND_REQ_FD => payload.empty(Self::SetBackendRequests),
-            _ => return Err(Wrong::Unknown(header.code)),
-        }?;
+        let request =
+            match code {
+                FrontendReq::GET_FEATURES => payload.empty(Self::GetFeatures),
+                FrontendReq::SET_FEATURES => payload.number().map(Self::SetFeatures),
+                FrontendReq::SET_OWNER => payload.empty(Self::SetOwner),
+                FrontendReq::RESET_OWNER => payload.empty(Self::ResetOwner),
+                FrontendReq::SET_MEM_TABLE => payload.memory().map(Self::SetMemTable),
+                FrontendReq::SET_VRING_NUM => payload.ring(|ring, size| Self::SetVringNum { ring, size }),
+                FrontendReq::SET_VRING_ADDR => payload.addresses(),
+                FrontendReq::SET_VRING_BASE => payload.ring(|ring, base| Self::SetVringBase { ring, base }),
+                FrontendReq::GET_VRING_BASE => payload.ring(|ring, _| Self::GetVringBase { ring }),
+                FrontendReq::SET_VRING_KICK => {
+                    payload.event(|ring, with_descriptor| Self::SetVringKick { ring, with_descriptor })
+                }
+                FrontendReq::SET_VRING_CALL => {
+                    payload.event(|ring, with_descriptor| Self::SetVringCall { ring, with_descriptor })
+                }
+                FrontendReq::SET_VRING_ERR => {
+                    payload.event(|ring, with_descriptor| Self::SetVringErr { ring, with_descriptor })
+                }
+                FrontendReq::GET_PROTOCOL_FEATURES => payload.empty(Self::GetProtocolFeatures),
+                FrontendReq::SET_PROTOCOL_FEATURES => payload.number().map(Self::SetProtocolFeatures),
+                FrontendReq::GET_QUEUE_NUM => payload.empty(Self::GetQueueNum),
+                FrontendReq::SET_VRING_ENABLE => payload.ring(|ring, on| Self::SetVringEnable { ring, on: on != 0 }),
+                FrontendReq::GET_CONFIG => payload
+                    .config()
+                    .map(|(VhostUserConfig { offset, size, flags }, _)| Self::GetConfig { offset, size, flags }),
+                FrontendReq::SET_CONFIG => payload
+                    .config()
+                    .map(|(config, data)| Self::SetConfig { offset: config.offset, data: data.to_vec() }),
+                FrontendReq::GET_INFLIGHT_FD => {
+                    payload.inflight().map(|(_, _, queues, size)| Self::GetInflight { queues, size })
+                }
+                FrontendReq::SET_INFLIGHT_FD => payload
+                    .inflight()
+                    .map(|(bytes, offset, queues, size)| Self::SetInflight { bytes, offset, queues, size }),
+                FrontendReq::SET_BACKEND_REQ_FD => payload.empty(Self::SetBackendRequests),
+                _ => return Err(Wrong::Unknown(header.code)),
+            }?;
         let wanted = request.descriptors();
         if descriptors != wanted {
             return Err(Wrong::Descriptors(code, descriptors, wanted));
@@ -250,17 +245,17 @@ impl Payload<'_> {
     }
 
     /// A part of the device's configuration, and its bytes.
-    fn config(&self, to: impl FnOnce(VhostUserConfig, &[u8]) -> Request) -> Result<Request, Wrong> {
+    fn config(&self) -> Result<(VhostUserConfig, &[u8]), Wrong> {
         let config: VhostUserConfig = self.first()?;
         let (data, size) = (&self.bytes[size_of_val(&config)..], config.size);
         if !config.is_valid() || size as usize != data.len() {
             return Err(self.misfit());
         }
-        Ok(to(config, data))
+        Ok((config, data))
     }
 
-    /// Tables of requests under way.
-    fn inflight(&self, to: impl FnOnce(VhostUserInflight) -> Request) -> Result<Request, Wrong> {
+    /// Tables of requests under way: how many bytes, where, for how many queues of which size.
+    fn inflight(&self) -> Result<(u64, u64, u16, u16), Wrong> {
         // Front-ends send it with or without the padding at its end.
         let mut whole = [0; size_of::<VhostUserInflight>()];
         if !(20..=whole.len()).contains(&self.bytes.len()) {
@@ -271,7 +266,7 @@ impl Payload<'_> {
         if !table.is_valid() {
             return Err(Wrong::Value(self.code, "for no queue"));
         }
-        Ok(to(table))
+        Ok((table.mmap_size, table.mmap_offset, table.num_queues, table.queue_size))
     }
 }
 

@@ -1,9 +1,8 @@
 //! A connection stands still, so that another server can go on with it ([`hold`](crate::export::hold)), and says what it is then.
 
-use fairlift_core::Op;
 use fairlift_core::record::Record;
 
-use super::super::proto::{self, Command as Verb, RequestHeader};
+use super::super::proto::{self, Command as Verb};
 use super::super::service::{Common, UserData};
 use super::{Connection, Phase, Receiving, Serving, Stranger};
 use crate::disk::engine::Engine;
@@ -114,19 +113,12 @@ impl Connection {
 
     /// A write whose payload has come in part, as the client has sent it.
     fn taken_back(&self, engine: &Engine, common: &Common, number: usize, got: usize) -> Vec<u8> {
-        let command = &common.commands[number];
-        let header = RequestHeader {
-            flags: command.flags,
-            command: Verb::Write,
-            cookie: command.cookie,
-            offset: command.offset,
-            length: command.len,
-        };
-        debug_assert_eq!(command.op, Op::Write, "only a write has a payload");
+        let header = &common.commands[number].header;
+        debug_assert_eq!(header.command, Verb::Write, "only a write has a payload");
         let mut bytes = Vec::with_capacity(proto::EXTENDED_REQUEST_LEN + got);
         match &self.phase {
-            Phase::Serving(serving) if serving.session.extended => proto::encode_extended_request(&mut bytes, &header),
-            _ => proto::encode_request(&mut bytes, &header),
+            Phase::Serving(serving) if serving.session.extended => proto::encode_extended_request(&mut bytes, header),
+            _ => proto::encode_request(&mut bytes, header),
         }
         bytes.extend_from_slice(&engine.memory(number).bytes()[..got]);
         bytes

@@ -6,7 +6,7 @@ use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Errno, Instant, Op, Outcome};
 
 use super::super::handshake::{Contexts, Session};
-use super::super::proto::{self, RequestHeader};
+use super::super::proto::{self, Command as Verb, RequestHeader};
 use super::super::service::{Command, Common, UserData};
 use super::{Connection, HEADS, Lack, Phase, Receiving, Serving};
 use crate::device;
@@ -70,26 +70,25 @@ impl Replies {
 impl Connection {
     #[inline]
     pub(crate) fn news(&mut self, engine: &mut Engine, common: &Common, number: usize, news: News) {
+        let Command { header, op, .. } = common.commands[number];
         let outcome = match news {
             News::Ended(outcome) => outcome,
             News::TimedOut => {
-                let Command { cookie, offset, .. } = common.commands[number];
                 let why = "the device did not answer in time (io_timeout)";
-                return self.reply_error((cookie, offset), Errno::EIO, why);
+                return self.reply_error(&header, Errno::EIO, why);
             }
             News::Released => return self.release(engine, number),
         };
-        let Command { cookie, op, offset, len, flags, is_map, .. } = common.commands[number];
-        if is_map {
-            let status = StatusRequest { cookie, offset, len, most: runs_at_most(flags) };
-            self.reply_status(&status, engine.memory(number), outcome);
+        let RequestHeader { cookie, offset, length: len, .. } = header;
+        if header.command == Verb::BlockStatus {
+            self.reply_status(&header, engine.memory(number), outcome);
             return self.release(engine, number);
         }
         self.out.answers(op, engine.now);
         match outcome {
             Outcome::Failed(errno) => {
                 let why = format!("{} of {len} bytes at {offset}: {}", op.name(), describe(errno));
-                self.reply_error((cookie, offset), errno, &why);
+                self.reply_error(&header, errno, &why);
                 self.release(engine, number);
             }
             Outcome::Done if op == Op::Read => {
@@ -128,7 +127,8 @@ impl Connection {
         self.out.heads.extend_from_slice(&head);
     }
 
-    pub(super) fn reply_error(&mut self, (cookie, offset): (u64, u64), errno: Errno, why: &str) {
+    pub(super) fn reply_error(&mut self, header: &RequestHeader, errno: Errno, why: &str) {
+        let &RequestHeader { cookie, offset, .. } = header;
         let &Session { structured, extended, .. } = self.session();
         let error = proto::nbd_error(errno);
         if structured || extended {
@@ -141,7 +141,7 @@ impl Connection {
     /// Answers that a request cannot be, and passes over its payload.
     pub(super) fn refuse(&mut self, header: &RequestHeader, errno: Errno, why: &str) {
         tracing::debug!(connection = self.number, ?header, why, "refused");
-        self.reply_error((header.cookie, header.offset), errno, why);
+        self.reply_error(header, errno, why);
         let left = header.payload_len(self.session().extended);
         if left > 0 {
             self.receiving = Receiving::Refused { left };
@@ -149,16 +149,15 @@ impl Connection {
     }
 
     pub(super) fn block_status(&mut self, header: &RequestHeader, export: &Export) {
-        let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
-        let status = StatusRequest { cookie, offset, len, most: runs_at_most(flags) };
+        let RequestHeader { offset, length: len, flags, .. } = *header;
         let allocation = self.session().contexts.allocation.then(|| {
-            device::runs(len, status.most, |done, left| {
+            device::runs(len, runs_at_most(flags), |done, left| {
                 export.device.run(export.offset + offset + done, left).map(|run| (run.len, run.hole))
             })
         });
         match allocation.transpose() {
-            Ok(runs) => self.reply_runs(&status, runs.as_deref()),
-            Err(error) => self.reply_error((cookie, offset), errno(&error), &format!("block status: {error}")),
+            Ok(runs) => self.reply_runs(header, runs.as_deref()),
+            Err(error) => self.reply_error(header, errno(&error), &format!("block status: {error}")),
         }
     }
 
@@ -174,34 +173,33 @@ impl Connection {
             return Err(Lack::Own); // client.3
         }
         let ticket = engine.admit(self.number as u64, Memory::None);
-        let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
         let waited = (Duration::ZERO, Part::Room);
-        common.put(ticket, Command { cookie, waited, op: Op::Read, offset, len, flags, in_part: false, is_map: true });
+        common.put(ticket, Command { header: *header, waited, op: Op::Read, in_part: false });
         self.commands += 1;
+        let RequestHeader { offset, length: len, flags, .. } = *header;
         let map = Map { ticket, at: export.offset + offset, bytes: len, most: runs_at_most(flags) };
         engine.map(export.disk, export.start, map);
         Ok(())
     }
 
     /// Answers with the result of a lane.
-    fn reply_status(&mut self, status: &StatusRequest, memory: &Memory, outcome: Outcome) {
+    fn reply_status(&mut self, header: &RequestHeader, memory: &Memory, outcome: Outcome) {
         match (outcome, memory) {
-            (Outcome::Done, Memory::Map(runs)) => self.reply_runs(status, Some(runs)),
+            (Outcome::Done, Memory::Map(runs)) => self.reply_runs(header, Some(runs)),
             (Outcome::Done, _) => unreachable!("the list of extents is in the memory of the ticket"),
             (Outcome::Failed(errno), _) => {
-                let request = (status.cookie, status.offset);
-                self.reply_error(request, errno, &format!("block status: {}", describe(errno)));
+                self.reply_error(header, errno, &format!("block status: {}", describe(errno)));
             }
         }
     }
 
     /// Reports holes, if they are known by now and were chosen, and changed blocks, if those were.
-    fn reply_runs(&mut self, status: &StatusRequest, allocation: Option<&[(u64, bool)]>) {
+    fn reply_runs(&mut self, header: &RequestHeader, allocation: Option<&[(u64, bool)]>) {
         let Serving { session, export, .. } = self.phase.serving();
-        let StatusRequest { cookie, offset, len, most } = *status;
+        let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
         let changes = session.contexts.changes.then(|| {
             let next = |done, left| Ok(export.device.changed(export.offset + offset + done, left));
-            device::runs(len, most, next).expect("the list of changes is in memory")
+            device::runs(len, runs_at_most(flags), next).expect("the list of changes is in memory")
         });
         let heads = &mut self.out.heads;
         let mut tell = |runs: &[(u64, bool)], state: u32, context: u32, last: bool| {
@@ -354,14 +352,7 @@ fn is_zero(bytes: &[u8]) -> bool {
     }
 }
 
-/// A block status that was asked for, and how many runs of a context it answers at most.
-struct StatusRequest {
-    cookie: u64,
-    offset: u64,
-    len: u64,
-    most: usize,
-}
-
+/// How many runs of a context a block status answers at most.
 fn runs_at_most(flags: u16) -> usize {
     if flags & proto::CMD_FLAG_REQ_ONE != 0 { 1 } else { RUNS }
 }
