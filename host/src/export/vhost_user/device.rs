@@ -14,6 +14,7 @@ mod vring;
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use fairlift_core::{Errno, Op, Outcome};
 use virtio_bindings::bindings::virtio_blk as blk;
@@ -69,6 +70,13 @@ pub(super) struct FrontEnd {
     pub(super) held_back: bool,
     /// Already in the worker's list of devices to look at.
     pub(super) touched: bool,
+}
+
+/// A front-end as another server has described it, at the export as it was then.
+pub(super) struct Resumed {
+    pub(super) export: Arc<Export>,
+    pub(super) since: SystemTime,
+    pub(super) device: FrontEnd,
 }
 
 /// The state that the devices of a worker share.

@@ -12,8 +12,7 @@ use rustix::net::{SocketFlags, accept_with};
 use slab::Slab;
 
 use super::chain::Reader;
-use super::device::{FrontEnd, Tools};
-use super::handed::Resumed;
+use super::device::{FrontEnd, Resumed, Tools};
 use super::service::{GuestListener, GuestListeners, Name, Newcomer, TICKET, UserData};
 use crate::access::{Access, Peer, Rights};
 use crate::disk::engine::{Engine, News};

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fairlift_core::record::Record;
 
+use super::device::{FrontEnd, Resumed};
 use super::front::VhostUser;
-use super::handed::{Handed, Named, Resumed};
+use super::handed::Named;
 use super::syntax::GuestSocket;
 use crate::Error;
 use crate::config::{self, Listener, Tls};
@@ -167,23 +168,29 @@ impl Protocol for GuestListeners {
     }
 
     fn take_over(self: &Arc<Self>, client: HeldClient) -> Result<Coming, String> {
-        let resumed = match Handed::read(client, self)? {
-            Handed::Listener(name, fd) => {
-                let exports = self.service.exports();
-                let export = exports.list.iter().find(|export| export.name == name);
-                let export =
-                    export.ok_or_else(|| format!("a virtual machine at export {name:?}, which would not be served"))?;
-                return self.take_over_listener(export, fd).map(|()| Box::new(|| ()) as Coming);
-            }
-            Handed::FrontEnd(resumed) => resumed,
-        };
+        let HeldClient { descriptors, mut says, bytes } = client;
+        let name: String = says.need("export").map_err(|why| why.to_string())?;
+        let fail = |why: String| format!("a virtual machine at export {name:?}: {why}");
+        let mut named = Named::read(&mut says, descriptors).map_err(fail)?;
+        if let Some(fd) = named.take("door") {
+            let exports = self.service.exports();
+            let export = exports.list.iter().find(|export| export.name == name);
+            let export =
+                export.ok_or_else(|| format!("a virtual machine at export {name:?}, which would not be served"))?;
+            return self.take_over_listener(export, fd).map(|()| Box::new(|| ()) as Coming);
+        }
+        let socket = named.take("socket").ok_or_else(|| fail("its socket did not come".into()))?;
+        let resumed = FrontEnd::read((&name, socket), &mut says, &mut named, bytes, self)?;
+        for part in says.rest().chain(named.names.iter().map(String::as_str)) {
+            tracing::warn!(export = name, part, "the previous server sent an unknown field, which is ignored");
+        }
         if resumed.device.listener.taken.swap(true, Ordering::AcqRel) {
             return Err(format!("two virtual machines at export {:?}", resumed.export.name));
         }
         let listeners = Arc::clone(self);
         Ok(Box::new(move || {
             let target = listeners.newcomers.place();
-            listeners.newcomers.send(target, Newcomer::From(resumed));
+            listeners.newcomers.send(target, Newcomer::From(Box::new(resumed)));
             listeners.service.notifiers.ring_bell(target);
         }))
     }

@@ -15,14 +15,14 @@ use std::time::SystemTime;
 use fairlift_core::record::{Record, Unreadable};
 
 use super::super::config;
-use super::super::handed::{Named, Resumed};
+use super::super::handed::Named;
 use super::super::inflight::Inflight;
 use super::super::memory::Shared;
 use super::super::proto::Region;
 use super::super::service::GuestListeners;
 use super::super::socket::Socket;
-use super::FrontEnd;
 use super::vring::{Kick, Vring};
+use super::{FrontEnd, Resumed};
 use crate::disk::engine::Engine;
 use crate::export::hold::{Halt, HeldClient};
 use crate::sync::lock;
