@@ -5,7 +5,8 @@
 
 #![no_main]
 
-use fairlift::export::nbd::handshake::{Advance, Catalogue, Contexts, ExportInfo, Handshake, Session, TlsPolicy};
+use fairlift::config::Tls;
+use fairlift::export::nbd::handshake::{Advance, Catalogue, Contexts, ExportInfo, Handshake, Session};
 use fairlift::export::nbd::proto::{self, RequestHeader};
 use libfuzzer_sys::fuzz_target;
 
@@ -39,7 +40,7 @@ impl Catalogue for First {
 
 fuzz_target!(|input: &[u8]| {
     let Some((setting, mut rest)) = input.split_first() else { return };
-    let tls = [TlsPolicy::Off, TlsPolicy::Optional, TlsPolicy::Required, TlsPolicy::Off][usize::from(setting & 3)];
+    let tls = [Tls::Off, Tls::Optional, Tls::Required, Tls::Off][usize::from(setting & 3)];
     let exports = First(usize::from(setting >> 2 & 3));
     let piece = [1, 2, 3, 7, 16, 17, 300, usize::MAX][usize::from(setting >> 4 & 7)];
     let encrypts = setting & 1 << 7 != 0;
@@ -63,7 +64,7 @@ fuzz_target!(|input: &[u8]| {
                 rest = later;
             }
             Advance::StartTls if encrypts => {
-                assert!(!encrypted && tls != TlsPolicy::Off);
+                assert!(!encrypted && tls != Tls::Off);
                 encrypted = true;
                 server.tls_established();
             }
@@ -80,7 +81,7 @@ fuzz_target!(|input: &[u8]| {
         }
     };
     assert!(session.export < exports.0);
-    assert!(encrypted || tls != TlsPolicy::Required, "ready without the TLS that is required");
+    assert!(encrypted || tls != Tls::Required, "ready without the TLS that is required");
     assert!(session.structured || !(session.extended || !session.contexts.is_none()));
     buffer.extend_from_slice(rest);
     requests(&session, &buffer);
@@ -102,10 +103,9 @@ fn requests(session: &Session, mut bytes: &[u8]) {
 
 fn answer(session: &Session, header: &RequestHeader, out: &mut Vec<u8>) {
     let RequestHeader { cookie, offset, length, .. } = *header;
-    let mut head = [0; 64];
     let error = proto::nbd_error(fairlift_core::Errno(offset as i32));
     assert!([1, 5, 12, 22, 28, 75, 95, 108].contains(&error));
-    assert_eq!(proto::simple_reply(&mut head, error, cookie), 16);
+    assert_eq!(proto::simple_reply(error, cookie).len(), 16);
     let text = String::from_utf8_lossy(&length.to_be_bytes()).repeat(usize::from(header.flags & 127));
     proto::error_chunk(out, session.extended, cookie, offset, error, &text);
     proto::block_status(out, session.extended, (cookie, offset), (Contexts::CHANGES, false), &[(offset, 0), (length, 3)]);

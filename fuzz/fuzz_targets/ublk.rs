@@ -5,8 +5,9 @@
 
 #![no_main]
 
-use fairlift::export::offer::Offer;
-use fairlift::export::ublk::proto::{DESCRIPTOR, BlockRequest, request};
+use fairlift::export::offer::{BlockRequest, Offer};
+use fairlift::export::ublk::proto::{DESCRIPTOR, request};
+use fairlift_core::Op;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -24,24 +25,15 @@ fuzz_target!(|input: &[u8]| {
             assert!(len > 0 && at + len <= offer.size && (at | len).is_multiple_of(offer.block));
         };
         match request(descriptor.try_into().unwrap(), &offer) {
-            BlockRequest::Read { at, len } => {
+            Ok(BlockRequest { op: Op::Flush, .. }) => {}
+            Ok(BlockRequest { op, at, len, .. }) => {
                 within(at, len);
-                assert!(len <= offer.request_max);
+                assert!(op == Op::Read || !offer.read_only);
+                assert!(!op.has_payload() || len <= offer.request_max);
+                assert!(op != Op::Discard || offer.discard);
+                assert!(op != Op::WriteZeroes || offer.write_zeroes);
             }
-            BlockRequest::Write { at, len, .. } => {
-                within(at, len);
-                assert!(len <= offer.request_max && !offer.read_only);
-            }
-            BlockRequest::Discard { at, len } => {
-                within(at, len);
-                assert!(offer.discard && !offer.read_only);
-            }
-            BlockRequest::WriteZeroes { at, len, .. } => {
-                within(at, len);
-                assert!(offer.write_zeroes && !offer.read_only);
-            }
-            BlockRequest::Flush => {}
-            BlockRequest::Refused(why) => assert!([5, 22, 95].contains(&why.errno().0)),
+            Err(why) => assert!([5, 22, 95].contains(&why.errno().0)),
         }
     }
 });

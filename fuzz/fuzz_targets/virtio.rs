@@ -6,9 +6,10 @@
 
 #![no_main]
 
-use fairlift::export::offer::Offer;
-use fairlift::export::vhost_user::chain::{DESCRIPTORS_MAX, Reader, ChainRequest};
+use fairlift::export::offer::{BlockRequest, Offer};
+use fairlift::export::vhost_user::chain::{ChainRequest, DESCRIPTORS_MAX, Reader};
 use fairlift::export::vhost_user::proto::{HEADER, Header, PAYLOAD_MAX, Request};
+use fairlift_core::Op;
 use libfuzzer_sys::fuzz_target;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
@@ -51,20 +52,17 @@ fn chain(offer: &Offer, guest: &GuestMemoryMmap, head: u16, size: u16) {
         assert!(len > 0 && at + len <= offer.size && (at | len).is_multiple_of(offer.block));
     };
     match request.what {
-        ChainRequest::Read(at) => {
-            within(at, request.len);
-            assert!(request.len == bytes(reader.writable()) && request.len <= offer.request_max);
-        }
-        ChainRequest::Write(at) => {
-            within(at, request.len);
-            assert!(request.len == bytes(reader.readable()) && request.len <= offer.request_max && !offer.read_only);
-        }
-        ChainRequest::Discard(at, len) | ChainRequest::WriteZeroes(at, len, _) => {
+        ChainRequest::Disk(BlockRequest { op: Op::Flush, .. }) | ChainRequest::Id(_) => {}
+        ChainRequest::Disk(BlockRequest { op, at, len, .. }) => {
             within(at, len);
-            assert!(!offer.read_only);
+            assert!(op == Op::Read || !offer.read_only);
+            match op {
+                Op::Read => assert!(len == bytes(reader.writable()) && len <= offer.request_max),
+                Op::Write => assert!(len == bytes(reader.readable()) && len <= offer.request_max),
+                _ => {}
+            }
         }
         ChainRequest::Refused(why) => assert!([1, 2].contains(&why.status())),
-        ChainRequest::Flush | ChainRequest::Id => {}
     }
     // What is there is had, and what is not is refused, without a panic.
     for (at, len) in reader.readable().iter().chain(reader.writable()) {

@@ -2,7 +2,8 @@
 
 mod two_exports;
 
-use fairlift::export::nbd::handshake::{Advance, Catalogue, ExportInfo, Handshake, TlsPolicy};
+use fairlift::config::Tls;
+use fairlift::export::nbd::handshake::{Advance, Catalogue, ExportInfo, Handshake};
 use fairlift::export::nbd::proto::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,7 +19,7 @@ struct Negotiated {
 }
 
 /// Says `bytes`, cut into pieces of `cuts` (again and again), as a server with a growing buffer gets them.
-fn negotiate(tls: TlsPolicy, bytes: &[u8], cuts: &[usize]) -> Negotiated {
+fn negotiate(tls: Tls, bytes: &[u8], cuts: &[usize]) -> Negotiated {
     let mut output = vec![];
     let mut server = Handshake::new(tls, &mut output);
     let mut steps = vec![];
@@ -107,8 +108,8 @@ fn an_option() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-fn policy() -> impl Strategy<Value = TlsPolicy> {
-    prop::sample::select(&[TlsPolicy::Off, TlsPolicy::Optional, TlsPolicy::Required][..])
+fn policy() -> impl Strategy<Value = Tls> {
+    prop::sample::select(&[Tls::Off, Tls::Optional, Tls::Required][..])
 }
 
 /// The greeting's answer and then options.
@@ -163,7 +164,7 @@ fairlift_lab::proptest! {
     #[test]
     fn nothing_leaks_before_tls(bytes in conversation()) {
         let mut output = vec![];
-        let mut server = Handshake::new(TlsPolicy::Required, &mut output);
+        let mut server = Handshake::new(Tls::Required, &mut output);
         let (_, step) = server.receive(&bytes, &Two, &mut output);
         prop_assert!(!matches!(step, Advance::Ready(_)));
         for secret in [&b"disk"[..], b"other", b"the first", &(1u64 << 40).to_be_bytes()] {

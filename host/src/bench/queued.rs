@@ -133,8 +133,11 @@ impl<'a> Queued<'a> {
         let jobs = Jobs::new(&course, self.bounds, self.setup.groups.len(), share);
         let mut engine = engine?;
         let io_timeout = self.disk.io_timeout();
-        let programs = Programs::new(&mut engine, jobs, &streams, io_timeout + io_timeout);
-        Some(Worker::new(engine, programs, &self.backend.turns).run())
+        let mut done = None;
+        let programs = Programs::new(&mut engine, jobs, &streams, io_timeout + io_timeout, &mut done);
+        let lost = Worker::new(engine, programs, &self.backend.turns).run();
+        let (_, done) = done.expect("a worker leaves programs whose time is over");
+        Some((done, lost))
     }
 
     fn gauge(&self) -> &Gauge {

@@ -62,7 +62,7 @@ impl Raw {
     /// Runs the jobs until their time is over or `watch` says so, and waits for the requests in flight; returns also how many of them the
     /// kernel did not give back.
     pub(super) fn run(mut self, mut jobs: Jobs<'_>, gauge: &Gauge, watch: Watch<'_>) -> (Done, usize) {
-        let course = jobs.course();
+        let course = jobs.course;
         let mut looked = Instant::ZERO;
         let mut ends = Vec::new();
         let mut now = clock::now();

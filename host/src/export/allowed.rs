@@ -9,16 +9,16 @@
 //!            not in it (access.4).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::Export;
 use crate::access::{Right, Rights};
+use crate::sync::{Mutex, lock};
 
 /// How many places the lists of a server have together; beyond, those that there are go. Chosen: a thousand tenants of a thousand
 /// exports each, and 16 MiB.
 const PLACES: usize = 1 << 20;
 
-/// The exports that clients may open.
 pub(crate) struct Allowed {
     /// Each by its number in [`Exports::list`](super::service::Exports::list), in that order.
     pub(crate) all: Box<[(usize, Right)]>,
@@ -51,7 +51,7 @@ impl Lists {
     /// The exports that clients with these rights may open.
     pub(crate) fn of(&self, exports: &[Arc<Export>], rights: &Rights<'_>) -> Arc<Allowed> {
         let fitting = rights.fitting();
-        let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lists = lock(&self.0);
         if let Some(there) = lists.get(&fitting) {
             return Arc::clone(there);
         }

@@ -100,7 +100,6 @@ macro_rules! protocols {
             }
         }
 
-        /// The clients of a worker.
         pub(crate) struct Clients {
             service: Arc<Service>,
             /// The change of exports and listeners that was looked at last.
@@ -124,21 +123,19 @@ macro_rules! protocols {
                 let hold = service.hold.epoch();
                 Ok(Self { service, changes_seen, draining: None, hold, has_told: false, $($(#[$built])* $name: served.$name.clients(engine)?,)* })
             }
-        }
 
-        impl Clients {
             fn holds(&self) -> bool {
                 !self.hold.is_multiple_of(2)
             }
 
             /// Clients are to be held, or served on.
             #[cold]
-            fn look_at_hold(&mut self, engine: &mut Engine, now: Instant, hold: u64) {
+            fn look_at_hold(&mut self, engine: &mut Engine, hold: u64) {
                 let held = self.holds();
                 self.hold = hold;
                 self.has_told = false;
                 if held {
-                    $($(#[$built])* { self.$name.serve_on(engine, now); })*
+                    $($(#[$built])* { self.$name.serve_on(engine); })*
                 }
                 if self.holds() {
                     $($(#[$built])* { self.$name.hold(engine); })*
@@ -170,24 +167,20 @@ macro_rules! protocols {
         }
 
         impl Front for Clients {
-            const ASKS_BY_ITSELF: bool = false;
-
-            type Done = ();
-
-            fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion) {
+            fn completed(&mut self, engine: &mut Engine, what: u64, completion: &Completion) {
                 match what >> OF_EVENT {
-                    $($(#[$built])* <$protocol>::NUMBER => self.$name.completed(engine, now, what, completion),)*
+                    $($(#[$built])* <$protocol>::NUMBER => self.$name.completed(engine, what, completion),)*
                     _ => unreachable!("a completion of no protocol: {what:#x}"),
                 }
             }
 
             /// There may be newcomers, other exports, or the order to drain.
-            fn woken(&mut self, engine: &mut Engine, now: Instant) {
+            fn woken(&mut self, engine: &mut Engine) {
                 // Before newcomers are taken: those that were handed over were sent before the hold ended, and would else miss its end.
                 let hold = self.service.hold.epoch();
-                $($(#[$built])* { self.$name.woken(engine, now); })*
+                $($(#[$built])* { self.$name.woken(engine); })*
                 if self.hold != hold {
-                    self.look_at_hold(engine, now, hold);
+                    self.look_at_hold(engine, hold);
                 }
                 if self.holds() {
                     return; // hold.1
@@ -195,35 +188,35 @@ macro_rules! protocols {
                 let changes = self.service.changes();
                 if std::mem::replace(&mut self.changes_seen, changes) != changes {
                     let exports = self.service.exports();
-                    $($(#[$built])* { self.$name.follow(engine, now, &exports); })*
+                    $($(#[$built])* { self.$name.follow(engine, &exports); })*
                 }
                 if self.draining.is_none() && self.service.draining.load(Ordering::Acquire) {
-                    self.draining = Some(now);
-                    $($(#[$built])* { self.$name.drain(engine, now); })*
+                    self.draining = Some(engine.now);
+                    $($(#[$built])* { self.$name.drain(engine); })*
                 }
             }
 
-            fn look_at_clock(&mut self, engine: &mut Engine, now: Instant) {
+            fn look_at_clock(&mut self, engine: &mut Engine) {
                 if self.holds() {
                     return; // hold.2
                 }
-                $($(#[$built])* { self.$name.look_at_clock(engine, now); })*
+                $($(#[$built])* { self.$name.look_at_clock(engine); })*
             }
 
             #[inline(always)]
-            fn news(&mut self, engine: &mut Engine, now: Instant, ticket: usize, news: News) {
+            fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
                 match engine.owner(ticket) >> OF_TICKET {
-                    $($(#[$built])* <$protocol>::NUMBER => self.$name.news(engine, now, ticket, news),)*
+                    $($(#[$built])* <$protocol>::NUMBER => self.$name.news(engine, ticket, news),)*
                     other => unreachable!("a request of protocol {other}"),
                 }
             }
 
-            fn go_on(&mut self, engine: &mut Engine, now: Instant) -> bool {
-                [$($(#[$built])* self.$name.go_on(engine, now)),*].contains(&true)
+            fn go_on(&mut self, engine: &mut Engine) -> bool {
+                [$($(#[$built])* self.$name.go_on(engine)),*].contains(&true)
             }
 
-            fn arm(&mut self, engine: &mut Engine, now: Instant) {
-                $($(#[$built])* { self.$name.arm(engine, now); })*
+            fn arm(&mut self, engine: &mut Engine) {
+                $($(#[$built])* { self.$name.arm(engine); })*
                 if self.waits_for_memory() {
                     $($(#[$built])* { self.$name.make_room(engine); })*
                 }
@@ -256,8 +249,6 @@ macro_rules! protocols {
             fn is_over(&self, engine: &Engine) -> bool {
                 self.draining.is_some() && ![$($(#[$built])* self.$name.is_over(engine)),*].contains(&false)
             }
-
-            fn finish(&mut self) {}
         }
     };
 }

@@ -13,9 +13,7 @@
 use std::io;
 use std::sync::Arc;
 
-use fairlift_core::{
-    Bio, Errno, Extent, Flags, Instant, Op, Outcome, Priority, PriorityClass, Sector, Stream, StreamId, Token,
-};
+use fairlift_core::{Bio, Errno, Extent, Flags, Op, Outcome, Priority, PriorityClass, Sector, Stream, StreamId, Token};
 use slab::Slab;
 
 use super::Export;
@@ -24,11 +22,9 @@ use super::hold::HeldClient;
 use super::service::{Exports, Service};
 use crate::disk::engine::{Engine, News};
 use crate::kernel::abort::AbortOnPanic;
-use crate::kernel::ring::Completion;
 use crate::kernel::ticket::Memory;
 use crate::sync::{Mutex, lock};
 
-/// The server's state for it.
 pub(crate) struct Flattening;
 
 impl Protocol for Flattening {
@@ -137,20 +133,8 @@ impl One {
 }
 
 impl Front for Deep {
-    const ASKS_BY_ITSELF: bool = false;
-
-    type Done = ();
-
-    fn completed(&mut self, _engine: &mut Engine, _now: Instant, what: u64, _completion: &Completion) {
-        unreachable!("it asks the kernel for nothing: {what}")
-    }
-
-    fn woken(&mut self, _engine: &mut Engine, _now: Instant) {}
-
-    fn look_at_clock(&mut self, _engine: &mut Engine, _now: Instant) {}
-
-    fn news(&mut self, engine: &mut Engine, _now: Instant, ticket: usize, news: News) {
-        let key = engine.owner(ticket) & !(Self::OWNER);
+    fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
+        let key = engine.owner(ticket) & !(Flattening::NUMBER << OF_TICKET);
         let one = &mut self.all[key as usize];
         let Step::Copies(failed) = &mut one.step else { unreachable!("news of a copy that is not under way") };
         match news {
@@ -170,7 +154,7 @@ impl Front for Deep {
         engine.release(ticket);
     }
 
-    fn go_on(&mut self, engine: &mut Engine, _now: Instant) -> bool {
+    fn go_on(&mut self, engine: &mut Engine) -> bool {
         let (mut requested, holds) = (false, self.holds);
         self.all.retain(|key, one| {
             let before = matches!(one.step, Step::Next) && !holds;
@@ -187,25 +171,13 @@ impl Front for Deep {
         requested
     }
 
-    fn arm(&mut self, _engine: &mut Engine, _now: Instant) {}
-
-    fn waits_for_memory(&self) -> bool {
-        false
-    }
-
     fn is_over(&self, _engine: &Engine) -> bool {
         self.all.is_empty()
     }
-
-    fn finish(&mut self) {}
-}
-
-impl Deep {
-    const OWNER: u64 = Flattening::NUMBER << OF_TICKET;
 }
 
 impl Clients for Deep {
-    fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports) {
+    fn follow(&mut self, engine: &mut Engine, exports: &Exports) {
         if !self.is_mine || self.draining {
             return;
         }
@@ -216,7 +188,7 @@ impl Clients for Deep {
                 Some(export) => {
                     let before = std::mem::replace(&mut one.export, Arc::clone(export));
                     if before.group != export.group {
-                        engine.change_stream(now, export.disk, one.stream, stream_of(export, engine));
+                        engine.change_stream(engine.now, export.disk, one.stream, stream_of(export, engine));
                     }
                 }
             }
@@ -232,7 +204,7 @@ impl Clients for Deep {
         }
     }
 
-    fn drain(&mut self, _engine: &mut Engine, _now: Instant) {
+    fn drain(&mut self, _engine: &mut Engine) {
         self.draining = true;
         self.all.iter_mut().for_each(|(_, one)| one.leaves = true);
     }
@@ -246,7 +218,7 @@ impl Clients for Deep {
         is_still.then(|| Ok(Vec::new()))
     }
 
-    fn serve_on(&mut self, _engine: &mut Engine, _now: Instant) {
+    fn serve_on(&mut self, _engine: &mut Engine) {
         self.holds = false;
     }
 }

@@ -34,29 +34,28 @@ use crate::{Error, config};
 pub(crate) trait Front {
     /// Whether it asks by itself, without the kernel in between: the clock is then read for each of its rounds, and not
     /// once in a turn.
-    const ASKS_BY_ITSELF: bool;
-
-    /// The remains.
-    type Done;
+    const ASKS_BY_ITSELF: bool = false;
 
     /// The kernel has done what the front asked it for as [`Source::Front`](crate::kernel::ring::Source::Front).
-    fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion);
+    fn completed(&mut self, _engine: &mut Engine, what: u64, _completion: &Completion) {
+        unreachable!("it asks the kernel for nothing: {what}")
+    }
 
     /// The worker was woken: another thread may have something for the front.
-    fn woken(&mut self, engine: &mut Engine, now: Instant);
+    fn woken(&mut self, _engine: &mut Engine) {}
 
-    /// It is `now`: the front ends what has taken too long.
-    fn look_at_clock(&mut self, engine: &mut Engine, now: Instant);
+    /// It is [`Engine::now`]: the front ends what has taken too long.
+    fn look_at_clock(&mut self, _engine: &mut Engine) {}
 
     /// There is news of one of its requests. After [`News::Ended`] and [`News::Released`] it
     /// [releases](Engine::release) the ticket, when it needs the memory no more.
-    fn news(&mut self, engine: &mut Engine, now: Instant, ticket: usize, news: News);
+    fn news(&mut self, engine: &mut Engine, ticket: usize, news: News);
 
     /// Goes on with held requests, and asks for more; whether there was anything.
-    fn go_on(&mut self, engine: &mut Engine, now: Instant) -> bool;
+    fn go_on(&mut self, engine: &mut Engine) -> bool;
 
     /// Nobody has news for anybody: the front tells the kernel what to do for it next.
-    fn arm(&mut self, engine: &mut Engine, now: Instant);
+    fn arm(&mut self, _engine: &mut Engine) {}
 
     /// Whether there is something to do that the kernel does not know of. If the worker `sleeps` after that, the front sees to it that
     /// events wake the worker.
@@ -65,7 +64,9 @@ pub(crate) trait Front {
     }
 
     /// Whether it has requests that wait for memory of the pool.
-    fn waits_for_memory(&self) -> bool;
+    fn waits_for_memory(&self) -> bool {
+        false
+    }
 
     /// Others wait for memory: what could be given back is given back at once.
     fn make_room(&mut self, _engine: &mut Engine) {}
@@ -82,18 +83,15 @@ pub(crate) trait Front {
 
     /// Whether it has ended, and has no requests any more.
     fn is_over(&self, engine: &Engine) -> bool;
-
-    /// It is over, or given up.
-    fn finish(&mut self) -> Self::Done;
 }
 
 /// A front of clients that come and go with exports.
-pub(crate) trait Clients: Front<Done = ()> {
+pub(crate) trait Clients: Front {
     /// Exports or listeners have come, changed or gone.
-    fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports);
+    fn follow(&mut self, engine: &mut Engine, exports: &Exports);
 
     /// The server ends: nobody is let in any more, and requests of clients are answered.
-    fn drain(&mut self, engine: &mut Engine, now: Instant);
+    fn drain(&mut self, engine: &mut Engine);
 
     /// Another server is to take the clients over: nothing is taken from them any more ([`hold`](super::hold)).
     ///
@@ -112,7 +110,7 @@ pub(crate) trait Clients: Front<Done = ()> {
     fn give_memory_back(&mut self) {}
 
     /// The clients stay, or are those that another server has handed over: they are served from now on.
-    fn serve_on(&mut self, _engine: &mut Engine, _now: Instant) {}
+    fn serve_on(&mut self, _engine: &mut Engine) {}
 }
 
 /// Opens what was prepared for an export: it cannot fail.

@@ -15,14 +15,16 @@
 //! hold.5  Two servers are there while it holds. So a worker whose clients were told gives the memory of payloads back; it has it again when
 //!         it is used.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fairlift_core::ContextId;
-use fairlift_core::record::Record;
+use fairlift_core::record::{Record, Unreadable};
 
+use super::listen;
+use crate::access::{Access, Peer};
 use crate::kernel::notify::Notifiers;
 
 /// A client that stands still.
@@ -67,6 +69,32 @@ impl HeldClient {
         let only = <[OwnedFd; 1]>::try_from(descriptors);
         only.map(|[one]| one).map_err(|all| format!("{} descriptors came, not 1", all.len()))
     }
+
+    /// Says who a client is, and since when it is here.
+    pub(crate) fn put_peer(says: &mut Record, peer: &Peer, since: Option<SystemTime>) {
+        says.put("listener", &peer.listener);
+        says.put("cgroup", &peer.cgroup.as_ref().map(ToString::to_string));
+        let since = since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
+        says.put("since_ms", &since.map(|since| since.as_millis() as u64));
+    }
+
+    /// The same, read.
+    ///
+    /// # Errors
+    /// It is not said by which listener it came.
+    pub(crate) fn take_peer(
+        says: &mut Record,
+        socket: &OwnedFd,
+        access: &Access,
+    ) -> Result<(Peer, SystemTime), Unreadable> {
+        let mut peer = listen::peer(socket, says.need("listener")?);
+        let cgroup = says.take::<Option<String>>("cgroup").unwrap_or_default().flatten();
+        peer.cgroup = cgroup.and_then(|path| path.parse().ok());
+        listen::learn_cgroup(socket.as_fd(), access, &mut peer);
+        let millis = says.take::<Option<u64>>("since_ms").unwrap_or_default().flatten();
+        let since = millis.map_or_else(SystemTime::now, |millis| UNIX_EPOCH + Duration::from_millis(millis));
+        Ok((peer, since))
+    }
 }
 
 impl Hold {
@@ -86,7 +114,6 @@ impl Hold {
 
     // ---- for the server that hands over ----
 
-    /// Clients are held from now on.
     pub(crate) fn begin(&self, notifiers: &Notifiers) {
         let mut reports = self.reports();
         reports.fill_with(|| None);
@@ -97,7 +124,6 @@ impl Hold {
         notifiers.ring_all();
     }
 
-    /// Clients are served from now on.
     pub(crate) fn end(&self, notifiers: &Notifiers) {
         let before = self.epoch.fetch_add(1, Ordering::AcqRel);
         assert!(!before.is_multiple_of(2), "clients are not held");
@@ -154,7 +180,6 @@ impl Hold {
         }
     }
 
-    /// Whether it does not.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }

@@ -1,7 +1,7 @@
 //! Where clients connect.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,13 +10,15 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Access as FileAccess, AtFlags, CWD, Mode, accessat};
+use rustix::net::sockopt;
+use rustix::process::umask;
 
 use crate::Error;
 use crate::access::{Access, Cgroup, Peer};
 use crate::config::{Address, Listener, SocketMode, Tls};
 use crate::confine::Capability;
 
-/// A socket that listens.
 pub(crate) struct Listening {
     pub(crate) fd: OwnedFd,
     pub(crate) tls: Tls,
@@ -26,7 +28,6 @@ pub(crate) struct Listening {
     file: OnceLock<SocketFile>,
 }
 
-/// A socket file that is removed when dropped.
 struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
@@ -38,44 +39,39 @@ impl Drop for SocketFile {
 
 impl Listening {
     pub(crate) fn open(listener: &Listener) -> Result<Self, Error> {
-        let tls = listener.tls;
-        match &listener.address {
+        let fail = |why: String| Error::Listen { address: listener.address.to_string(), why };
+        let (fd, file): (OwnedFd, _) = match &listener.address {
             Address::Unix(path) => {
-                let name = listener.address.to_string();
-                let fd = unix(path, listener.socket).map_err(|why| Error::Listen { address: name.clone(), why })?;
-                Ok(Self { fd: fd.into(), tls, name, file: SocketFile(path.clone()).into() })
+                let socket = unix(path, listener.socket).map_err(fail)?;
+                (socket.into(), OnceLock::from(SocketFile(path.clone())))
             }
             Address::Tcp(address) => {
-                let name = listener.address.to_string();
                 let socket = patiently(|| TcpListener::bind(address)).map_err(|error| {
-                    let why = match error.kind() {
+                    fail(match error.kind() {
                         io::ErrorKind::AddrInUse => "the port is in use by another server".into(),
                         io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 need privileges"),
                         _ => error.to_string(),
-                    };
-                    Error::Listen { address: name.clone(), why }
+                    })
                 })?;
-                let name = socket.local_addr().map_or(name, |address| format!("tcp:{address}"));
-                Ok(Self { fd: socket.into(), tls, name, file: OnceLock::new() })
+                (socket.into(), OnceLock::new())
             }
             Address::Inherited(fd) => {
-                let name = listener.address.to_string();
                 // The previous server may have had another engine, which waits for connections in another way.
                 let clone = || fd.try_clone().and_then(|fd| Ok((rustix::io::ioctl_fionbio(&fd, false)?, fd).1));
-                let fd = clone().map_err(|e| Error::Listen { address: name.clone(), why: e.to_string() })?;
-                Ok(Self { fd, tls, name, file: OnceLock::new() })
+                (clone().map_err(|error| fail(error.to_string()))?, OnceLock::new())
             }
-        }
+        };
+        Ok(Self { file, ..Self::adopt(listener, fd) })
     }
 
     /// A socket that another server listens at, and hands over. Its file is that server's until it has [gone](Self::is_ours).
     pub(crate) fn adopt(listener: &Listener, fd: OwnedFd) -> Self {
-        let name = listener.address.to_string();
-        let bound = || rustix::net::getsockname(&fd).ok().and_then(|bound| std::net::SocketAddr::try_from(bound).ok());
+        let bound = || SocketAddr::try_from(rustix::net::getsockname(&fd).ok()?).ok();
         let name = match &listener.address {
-            Address::Tcp(_) => bound().map_or(name, |address| format!("tcp:{address}")),
-            _ => name,
+            Address::Tcp(_) => bound().map(|address| format!("tcp:{address}")),
+            _ => None,
         };
+        let name = name.unwrap_or_else(|| listener.address.to_string());
         Self { fd, tls: listener.tls, name, file: OnceLock::new() }
     }
 
@@ -96,11 +92,10 @@ impl Listening {
     }
 }
 
-/// The peer of a connection that came by a listener.
 pub(crate) fn peer(fd: &OwnedFd, listener: String) -> Peer {
     let unknown = Peer { shown: "unknown".into(), listener, ..Peer::default() };
-    let Ok(socket) = fd.try_clone() else { return unknown };
-    if let Ok(address) = std::net::TcpStream::from(socket).peer_addr() {
+    let address = rustix::net::getpeername(fd).ok().and_then(|address| SocketAddr::try_from(address?).ok());
+    if let Some(address) = address {
         return Peer { shown: format!("tcp:{address}"), address: Some(address.ip()), ..unknown };
     }
     let Some(libc::ucred { pid, uid, gid }) = sys::process(fd) else { return unknown };
@@ -156,10 +151,13 @@ pub(crate) fn check(listener: &Listener) -> Result<(), Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(NO_DIRECTORY.into()),
         Err(error) => Err(error.to_string()),
         Ok(metadata) if !metadata.is_dir() => Err(format!("{} is not a directory", directory.display())),
-        Ok(_) if !sys::may_write(directory) => {
-            Err(format!("nothing can be written to {}: {}", directory.display(), io::Error::last_os_error()))
+        Ok(metadata) => {
+            let may_write = accessat(CWD, directory, FileAccess::WRITE_OK | FileAccess::EXEC_OK, AtFlags::EACCESS);
+            may_write.map_err(|error| {
+                format!("nothing can be written to {}: {}", directory.display(), io::Error::from(error))
+            })?;
+            is_stale(path).and_then(|_| listener.socket.may_be_put(&metadata))
         }
-        Ok(metadata) => is_stale(path).and_then(|_| listener.socket.may_be_put(&metadata)),
     };
     check().map_err(|why| Error::Listen { address: format!("unix:{}", path.display()), why })
 }
@@ -189,19 +187,16 @@ fn unix(path: &Path, rights: SocketMode) -> Result<UnixListener, String> {
         std::fs::remove_file(path).map_err(|error| format!("a stale socket file cannot be removed: {error}"))?;
     }
     // No other user may connect before the socket is as it was said.
-    // SAFETY: takes and returns a number.
-    let old = unsafe { libc::umask(0o177) };
+    let old = umask(Mode::from_raw_mode(0o177));
     let result = UnixListener::bind(path);
-    // SAFETY: as above.
-    unsafe { libc::umask(old) };
+    umask(old);
     let listener = result.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => NO_DIRECTORY.into(),
         _ => error.to_string(),
     })?;
     rights.put(path).inspect_err(|_| drop(std::fs::remove_file(path)))?;
     // The standard library's backlog is 128; a thousand clients may come at once after a restart.
-    // SAFETY: takes numbers.
-    unsafe { libc::listen(listener.as_raw_fd(), 4096) };
+    let _ = rustix::net::listen(&listener, 4096);
     Ok(listener)
 }
 
@@ -266,19 +261,12 @@ fn patiently<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
 
 /// The system calls that the standard library has no name for.
 mod sys {
-    use std::ffi::CString;
     use std::io;
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::net::UnixStream;
-    use std::path::Path;
 
-    /// Whether files can be made in a directory; else `errno` says why.
-    pub(super) fn may_write(directory: &Path) -> bool {
-        let Ok(path) = CString::new(directory.as_os_str().as_bytes()) else { return false };
-        // SAFETY: the path is a string that ends with a NUL and outlives the call.
-        unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK | libc::X_OK, libc::AT_EACCESS) == 0 }
-    }
+    use rustix::io::Errno;
+    use rustix::process::{Pid, test_kill_process};
 
     /// The process at the other end of a unix socket, and its user and group.
     pub(super) fn process(socket: &impl AsRawFd) -> Option<libc::ucred> {
@@ -305,31 +293,21 @@ mod sys {
 
     /// Whether the process that listens at the other end still lives, or cannot be told.
     pub(super) fn is_served(probe: &UnixStream) -> bool {
-        let Some(libc::ucred { pid, .. }) = process(probe) else { return true };
         // A process in another namespace has no number here.
-        // SAFETY: signal 0 only asks whether the process exists.
-        let gone = || unsafe { libc::kill(pid, 0) } != 0
-            && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
-        !(pid > 0 && gone())
+        let pid = process(probe).and_then(|peer| Pid::from_raw(peer.pid));
+        pid.is_none_or(|pid| test_kill_process(pid) != Err(Errno::SRCH))
     }
 }
 
 /// Sets up a connection: no delay for small replies, and room for a whole batch of them.
 pub(crate) fn prepare(fd: &OwnedFd) {
-    let set = |level, name, value: libc::c_int| {
-        // SAFETY: the value is an int that outlives the call. Where an option does not fit the socket it is refused,
-        // which is harmless.
-        unsafe {
-            let size = size_of::<libc::c_int>() as libc::socklen_t;
-            libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), size)
-        }
-    };
-    set(libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
-    set(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
-    if set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER) != 0 {
-        set(libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER);
+    // Where an option does not fit the socket it is refused, which is harmless.
+    let _ = sockopt::set_tcp_nodelay(fd, true);
+    let _ = sockopt::set_socket_keepalive(fd, true);
+    if sockopt::set_socket_send_buffer_size_force(fd, SEND_BUFFER).is_err() {
+        let _ = sockopt::set_socket_send_buffer_size(fd, SEND_BUFFER);
     }
 }
 
 /// Measured: with 1 MiB a reply of that size leaves in one system call.
-const SEND_BUFFER: libc::c_int = 1 << 20;
+const SEND_BUFFER: usize = 1 << 20;

@@ -1,11 +1,11 @@
 //! The places where clients connect.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::listen::Listening;
+use crate::sync::{Mutex, lock};
 
-/// The places where clients connect now: the same for all workers.
 pub(crate) struct Listeners {
     /// By numbers that do not come again.
     list: Mutex<BTreeMap<usize, Arc<Listening>>>,
@@ -22,34 +22,29 @@ impl Listeners {
 
     /// The certificate for a connection that becomes encrypted.
     pub(crate) fn tls(&self) -> Option<Arc<rustls::ServerConfig>> {
-        self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.tls).clone()
     }
 
     /// Puts another certificate in place. A certificate is only ever replaced: clients of a listener which has gone may still want one.
     pub(crate) fn set_tls(&self, tls: Arc<rustls::ServerConfig>) {
-        *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = Some(with_keys(tls));
+        *lock(&self.tls) = Some(with_keys(tls));
     }
 
-    /// Where clients connect now, with the numbers.
     pub(crate) fn list(&self) -> BTreeMap<usize, Arc<Listening>> {
-        self.places().clone()
+        lock(&self.list).clone()
     }
 
     /// One more; [`Service::changed`](super::service::Service::changed) is to be called then.
     pub(crate) fn add(&self, listening: Listening, number: usize) {
-        self.places().insert(number, Arc::new(listening));
+        lock(&self.list).insert(number, Arc::new(listening));
     }
 
     /// One less; [`Service::changed`](super::service::Service::changed) is to be called then. The place is free when the returned listener
     /// is dropped.
     pub(crate) fn remove(&self, name: &str) -> Option<Arc<Listening>> {
-        let mut places = self.places();
+        let mut places = lock(&self.list);
         let number = places.iter().find(|(_, place)| place.name == name).map(|(number, _)| *number)?;
         places.remove(&number)
-    }
-
-    fn places(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Listening>>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -15,13 +15,14 @@ pub(crate) mod service;
 pub mod ublk;
 pub mod vhost_user;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fairlift_core::stats::Stats;
-use fairlift_core::{GroupId, Priority, Sector};
+use fairlift_core::{Extent, GroupId, Op, Priority, Sector, Stream, StreamId};
 
 use crate::access::Right;
 use crate::device::{Device, Facts};
+use crate::disk::engine::Engine;
 
 /// How clients leave an export that is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -57,6 +58,39 @@ pub(crate) struct Export {
     pub(crate) facts: Facts,
     /// The counters of closed connections, if there were any; a changed export keeps them.
     pub(crate) stats: Arc<Mutex<Option<Box<Stats>>>>,
+}
+
+impl Export {
+    /// The sectors of a range of bytes. A flush has none, but a place: it says which of the disk's backings is meant.
+    #[inline]
+    fn extent(&self, op: Op, at: u64, len: u64) -> Extent {
+        match op {
+            Op::Flush => Extent::new(self.start, 0),
+            _ => Extent::new(Sector(self.start.0 + at / Sector::SIZE), len / Sector::SIZE),
+        }
+    }
+
+    fn stream(&self, engine: &Engine) -> Stream {
+        Stream { group: self.group, priority: self.priority, context: engine.context }
+    }
+
+    /// A client has come to a worker.
+    fn add_stream(&self, engine: &mut Engine) -> StreamId {
+        engine.add_stream(self.disk, self.stream(engine))
+    }
+
+    /// The export of a client was `before` until now.
+    fn change_stream(&self, engine: &mut Engine, before: &Self, stream: StreamId) {
+        if (before.group, before.priority) != (self.group, self.priority) {
+            engine.change_stream(engine.now, self.disk, stream, self.stream(engine));
+        }
+    }
+
+    /// A client has left: its counters stay.
+    fn remove_stream(&self, engine: &mut Engine, stream: StreamId) {
+        let stats = engine.remove_stream(self.disk, stream);
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().add(&stats);
+    }
 }
 
 /// An export as a client with limited rights has it.

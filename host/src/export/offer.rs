@@ -1,6 +1,6 @@
 //! Offer: what an export takes, as clients are told that count in sectors: the driver in a virtual machine, and the kernel's own.
 
-use fairlift_core::{Op, Sector};
+use fairlift_core::{Bio, Flags, Op, Sector, StreamId, Token};
 
 use super::Export;
 
@@ -19,6 +19,31 @@ pub struct Offer {
     pub discard: bool,
     /// Whether it takes writes of zeroes.
     pub write_zeroes: bool,
+}
+
+/// A request to an export. A flush has no range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockRequest {
+    /// What is to be done.
+    pub op: Op,
+    /// Its first byte.
+    pub at: u64,
+    /// How many bytes.
+    pub len: u64,
+    /// How it is to be done.
+    pub flags: Flags,
+}
+
+impl BlockRequest {
+    pub(super) const fn new(op: Op, at: u64, len: u64) -> Self {
+        Self { op, at, len, flags: Flags::SYNC }
+    }
+
+    /// The same for the disk of the export.
+    pub(super) fn bio(self, export: &Export, stream: StreamId, ticket: usize) -> Bio {
+        let Self { op, at, len, flags } = self;
+        Bio { op, flags, extent: export.extent(op, at, len), stream, token: Token(ticket as u64) }
+    }
 }
 
 /// Why a range is none that can be served.

@@ -1,13 +1,14 @@
 //! The whereabouts of clients: on their way to a worker, and at their exports.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use fairlift_core::ContextId;
 
 use super::service::Exports;
 use super::{Export, Leave};
+use crate::sync::{Mutex, lock};
 
 /// Clients that one thread has let in for the worker that serves them.
 pub(crate) struct Newcomers<T>(Box<[Worker<T>]>);
@@ -27,7 +28,6 @@ impl<T> Newcomers<T> {
         &self.0[usize::from(worker.0)]
     }
 
-    /// How many clients there are.
     pub(crate) fn total(&self) -> u32 {
         self.0.iter().map(|worker| worker.load.load(Ordering::Relaxed)).sum()
     }
@@ -41,28 +41,26 @@ impl<T> Newcomers<T> {
         least
     }
 
-    /// A worker has one client less.
     pub(crate) fn left(&self, worker: ContextId) {
         self.of(worker).load.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Sends a client to a worker, which is to be woken then.
     pub(crate) fn send(&self, worker: ContextId, client: T) {
-        self.of(worker).coming.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+        lock(&self.of(worker).coming).push(client);
     }
 
     /// Whether some were sent to a worker that it has not taken.
     pub(crate) fn has(&self, worker: ContextId) -> bool {
-        !self.of(worker).coming.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !lock(&self.of(worker).coming).is_empty()
     }
 
     /// Those that were sent to a worker since this was asked last.
     pub(crate) fn take(&self, worker: ContextId) -> Vec<T> {
-        std::mem::take(&mut *self.of(worker).coming.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.of(worker).coming))
     }
 }
 
-/// The fate of an export.
 #[derive(Clone)]
 pub(crate) enum Fate {
     Changed(Arc<Export>),

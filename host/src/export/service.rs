@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use fairlift_core::Instant;
@@ -19,11 +19,11 @@ use crate::config::Limits;
 use crate::events::Events;
 use crate::kernel::notify::Notifiers;
 use crate::quiet::{self, Quiet};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// The exports, as clients find them.
 pub(crate) struct Exports {
     pub(crate) list: Vec<Arc<Export>>,
-    /// The access rules.
     pub(crate) access: Arc<Access>,
     /// Those that were removed and that clients may still be connected to, and how these leave.
     pub(crate) leaving: Vec<(u64, Leave)>,
@@ -209,14 +209,13 @@ impl Service {
         }
     }
 
-    /// The exports that there are now.
     pub(crate) fn exports(&self) -> Arc<Exports> {
-        Arc::clone(&self.exports.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.exports))
     }
 
     /// Puts other exports in place of those that there were; workers are to be woken then.
     pub(crate) fn set_exports(&self, exports: Exports) {
-        *self.exports.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(exports);
+        *lock(&self.exports) = Arc::new(exports);
         self.changed();
     }
 
@@ -225,7 +224,6 @@ impl Service {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How often exports or listeners changed.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -233,7 +231,7 @@ impl Service {
     /// Tells in the log that a client asked for exports that it may not open, or that are not there. Which of these it is, is looked up
     /// only for a line: a client could measure it (access.4).
     pub(crate) fn tell_refused(&self, exports: &Exports, peer: &Peer, missed: &Missed) {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = lock(&self.refused);
         let Some(untold) = refused.tell(clock::now(), peer.origin()) else { return };
         drop(refused);
         let rights = exports.access.of(peer);
@@ -256,8 +254,7 @@ impl Service {
         tracing::warn!("refused: {shown} asked at {at} for export {names}{more}");
     }
 
-    /// The connected clients.
     pub(crate) fn clients(&self) -> MutexGuard<'_, BTreeMap<(u16, usize), Client>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.clients)
     }
 }

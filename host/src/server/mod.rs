@@ -532,7 +532,7 @@ impl Server {
                     let _ = say.send(worker.as_ref().map(|_| ()).map_err(|error| {
                         error.raw_os_error().map_or(std::io::ErrorKind::Other.into(), std::io::Error::from_raw_os_error)
                     }));
-                    worker.map_or(0, |worker| worker.run().1)
+                    worker.map_or(0, Worker::run)
                 };
                 std::thread::Builder::new().name(format!("worker-{number}")).spawn(work)
             })

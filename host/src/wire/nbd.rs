@@ -6,125 +6,92 @@
 pub mod answers;
 pub mod greeting;
 
+use std::ops::Deref;
+
 use fairlift_core::Errno;
+
+use super::bytes::{Put, Take};
+
+/// Numbers of the protocol, a row each.
+macro_rules! numbers {
+    ($($name:ident: $kind:ty = $value:expr, $meaning:literal;)*) => {
+        $(#[doc = $meaning] pub const $name: $kind = $value;)*
+    };
+}
 
 // ---- handshake ("Handshake phase", "Fixed newstyle negotiation") ----
 
-/// The first eight bytes of a server.
-pub const MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
-/// Before every option of a client, and after [`MAGIC`].
-pub const OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT");
-/// Before every reply to an option.
-pub const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+numbers! {
+    MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC"), "The first eight bytes of a server.";
+    OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT"), "Before every option of a client, and after [`MAGIC`].";
+    REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9, "Before every reply to an option.";
 
-/// Server flag: options are answered, so a client may try any.
-pub const FLAG_FIXED_NEWSTYLE: u16 = 1;
-/// Server flag: the 124 zero bytes after `EXPORT_NAME` can be left out.
-pub const FLAG_NO_ZEROES: u16 = 1 << 1;
-/// Client flag, as [`FLAG_FIXED_NEWSTYLE`].
-pub const CLIENT_FIXED_NEWSTYLE: u32 = 1;
-/// Client flag, as [`FLAG_NO_ZEROES`].
-pub const CLIENT_NO_ZEROES: u32 = 1 << 1;
+    FLAG_FIXED_NEWSTYLE: u16 = 1, "Server flag: options are answered, so a client may try any.";
+    FLAG_NO_ZEROES: u16 = 1 << 1, "Server flag: the 124 zero bytes after `EXPORT_NAME` can be left out.";
+    CLIENT_FIXED_NEWSTYLE: u32 = 1, "Client flag, as [`FLAG_FIXED_NEWSTYLE`].";
+    CLIENT_NO_ZEROES: u32 = 1 << 1, "Client flag, as [`FLAG_NO_ZEROES`].";
 
-/// Chooses an export and ends the negotiation, with no way to say why not.
-pub const OPT_EXPORT_NAME: u32 = 1;
-/// Ends the negotiation.
-pub const OPT_ABORT: u32 = 2;
-/// Asks for the names of all exports.
-pub const OPT_LIST: u32 = 3;
-/// Goes over to TLS.
-pub const OPT_STARTTLS: u32 = 5;
-/// Asks about an export.
-pub const OPT_INFO: u32 = 6;
-/// Chooses an export and ends the negotiation.
-pub const OPT_GO: u32 = 7;
-/// Asks for structured replies.
-pub const OPT_STRUCTURED_REPLY: u32 = 8;
-/// Asks for the metadata contexts that an export has.
-pub const OPT_LIST_META_CONTEXT: u32 = 9;
-/// Chooses metadata contexts.
-pub const OPT_SET_META_CONTEXT: u32 = 10;
-/// Asks for 64-bit lengths.
-pub const OPT_EXTENDED_HEADERS: u32 = 11;
+    OPT_EXPORT_NAME: u32 = 1, "Chooses an export and ends the negotiation, with no way to say why not.";
+    OPT_ABORT: u32 = 2, "Ends the negotiation.";
+    OPT_LIST: u32 = 3, "Asks for the names of all exports.";
+    OPT_STARTTLS: u32 = 5, "Goes over to TLS.";
+    OPT_INFO: u32 = 6, "Asks about an export.";
+    OPT_GO: u32 = 7, "Chooses an export and ends the negotiation.";
+    OPT_STRUCTURED_REPLY: u32 = 8, "Asks for structured replies.";
+    OPT_LIST_META_CONTEXT: u32 = 9, "Asks for the metadata contexts that an export has.";
+    OPT_SET_META_CONTEXT: u32 = 10, "Chooses metadata contexts.";
+    OPT_EXTENDED_HEADERS: u32 = 11, "Asks for 64-bit lengths.";
 
-/// Yes, or the end of several replies.
-pub const REP_ACK: u32 = 1;
-/// An export's name.
-pub const REP_SERVER: u32 = 2;
-/// Something about an export.
-pub const REP_INFO: u32 = 3;
-/// A metadata context.
-pub const REP_META_CONTEXT: u32 = 4;
-/// An option that this server does not know.
-pub const REP_ERR_UNSUP: u32 = 1 << 31 | 1;
-/// Not allowed here.
-pub const REP_ERR_POLICY: u32 = 1 << 31 | 2;
-/// Malformed, or not now.
-pub const REP_ERR_INVALID: u32 = 1 << 31 | 3;
-/// TLS first.
-pub const REP_ERR_TLS_REQD: u32 = 1 << 31 | 5;
-/// No such export.
-pub const REP_ERR_UNKNOWN: u32 = 1 << 31 | 6;
-/// More than this server takes.
-pub const REP_ERR_TOO_BIG: u32 = 1 << 31 | 9;
-/// Only with extended headers.
-pub const REP_ERR_EXT_HEADER_REQD: u32 = 1 << 31 | 10;
+    REP_ACK: u32 = 1, "Yes, or the end of several replies.";
+    REP_SERVER: u32 = 2, "An export's name.";
+    REP_INFO: u32 = 3, "Something about an export.";
+    REP_META_CONTEXT: u32 = 4, "A metadata context.";
+    REP_ERR_UNSUP: u32 = 1 << 31 | 1, "An option that this server does not know.";
+    REP_ERR_POLICY: u32 = 1 << 31 | 2, "Not allowed here.";
+    REP_ERR_INVALID: u32 = 1 << 31 | 3, "Malformed, or not now.";
+    REP_ERR_TLS_REQD: u32 = 1 << 31 | 5, "TLS first.";
+    REP_ERR_UNKNOWN: u32 = 1 << 31 | 6, "No such export.";
+    REP_ERR_TOO_BIG: u32 = 1 << 31 | 9, "More than this server takes.";
+    REP_ERR_EXT_HEADER_REQD: u32 = 1 << 31 | 10, "Only with extended headers.";
 
-/// Size and transmission flags.
-pub const INFO_EXPORT: u16 = 0;
-/// The name.
-pub const INFO_NAME: u16 = 1;
-/// A description for people.
-pub const INFO_DESCRIPTION: u16 = 2;
-/// Smallest, preferred and largest request.
-pub const INFO_BLOCK_SIZE: u16 = 3;
+    INFO_EXPORT: u16 = 0, "Size and transmission flags.";
+    INFO_NAME: u16 = 1, "The name.";
+    INFO_DESCRIPTION: u16 = 2, "A description for people.";
+    INFO_BLOCK_SIZE: u16 = 3, "Smallest, preferred and largest request.";
+}
 
 // ---- transmission flags ----
 
-/// Always set.
-pub const FLAG_HAS_FLAGS: u16 = 1;
-/// Clients may not write.
-pub const FLAG_READ_ONLY: u16 = 1 << 1;
-/// Clients may flush.
-pub const FLAG_SEND_FLUSH: u16 = 1 << 2;
-/// Clients may ask for single writes to be durable.
-pub const FLAG_SEND_FUA: u16 = 1 << 3;
-/// Neighbouring requests are served faster.
-pub const FLAG_ROTATIONAL: u16 = 1 << 4;
-/// Clients may discard.
-pub const FLAG_SEND_TRIM: u16 = 1 << 5;
-/// Clients may write zeroes without sending them.
-pub const FLAG_SEND_WRITE_ZEROES: u16 = 1 << 6;
-/// Clients may ask for reads in one piece.
-pub const FLAG_SEND_DF: u16 = 1 << 7;
-/// A flush of one connection counts for all.
-pub const FLAG_CAN_MULTI_CONN: u16 = 1 << 8;
-/// Clients may say what they will read.
-pub const FLAG_SEND_CACHE: u16 = 1 << 10;
-/// Clients may ask for zeroes only if that is fast.
-pub const FLAG_SEND_FAST_ZERO: u16 = 1 << 11;
+numbers! {
+    FLAG_HAS_FLAGS: u16 = 1, "Always set.";
+    FLAG_READ_ONLY: u16 = 1 << 1, "Clients may not write.";
+    FLAG_SEND_FLUSH: u16 = 1 << 2, "Clients may flush.";
+    FLAG_SEND_FUA: u16 = 1 << 3, "Clients may ask for single writes to be durable.";
+    FLAG_ROTATIONAL: u16 = 1 << 4, "Neighbouring requests are served faster.";
+    FLAG_SEND_TRIM: u16 = 1 << 5, "Clients may discard.";
+    FLAG_SEND_WRITE_ZEROES: u16 = 1 << 6, "Clients may write zeroes without sending them.";
+    FLAG_SEND_DF: u16 = 1 << 7, "Clients may ask for reads in one piece.";
+    FLAG_CAN_MULTI_CONN: u16 = 1 << 8, "A flush of one connection counts for all.";
+    FLAG_SEND_CACHE: u16 = 1 << 10, "Clients may say what they will read.";
+    FLAG_SEND_FAST_ZERO: u16 = 1 << 11, "Clients may ask for zeroes only if that is fast.";
+}
 
 // ---- requests ("Request message") ----
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const EXTENDED_REQUEST_MAGIC: u32 = 0x21e4_1c71;
-/// The length of a request header.
-pub const REQUEST_LEN: usize = 28;
-/// The length of a request header with extended headers.
-pub const EXTENDED_REQUEST_LEN: usize = 32;
 
-/// Durable before the reply.
-pub const CMD_FLAG_FUA: u16 = 1;
-/// Zeroes stay allocated.
-pub const CMD_FLAG_NO_HOLE: u16 = 1 << 1;
-/// A read in one piece.
-pub const CMD_FLAG_DF: u16 = 1 << 2;
-/// One run of block status.
-pub const CMD_FLAG_REQ_ONE: u16 = 1 << 3;
-/// Fail if it is not faster than writing.
-pub const CMD_FLAG_FAST_ZERO: u16 = 1 << 4;
-/// With extended headers: the length is that of a payload.
-pub const CMD_FLAG_PAYLOAD_LEN: u16 = 1 << 5;
+numbers! {
+    REQUEST_LEN: usize = 28, "The length of a request header.";
+    EXTENDED_REQUEST_LEN: usize = 32, "The length of a request header with extended headers.";
+
+    CMD_FLAG_FUA: u16 = 1, "Durable before the reply.";
+    CMD_FLAG_NO_HOLE: u16 = 1 << 1, "Zeroes stay allocated.";
+    CMD_FLAG_DF: u16 = 1 << 2, "A read in one piece.";
+    CMD_FLAG_REQ_ONE: u16 = 1 << 3, "One run of block status.";
+    CMD_FLAG_FAST_ZERO: u16 = 1 << 4, "Fail if it is not faster than writing.";
+    CMD_FLAG_PAYLOAD_LEN: u16 = 1 << 5, "With extended headers: the length is that of a payload.";
+}
 
 /// The operation of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,34 +117,29 @@ pub enum Command {
 }
 
 impl Command {
-    const fn number(self) -> u16 {
+    /// By their numbers.
+    const KNOWN: [Self; 8] = [
+        Self::Read,
+        Self::Write,
+        Self::Disconnect,
+        Self::Flush,
+        Self::Trim,
+        Self::Cache,
+        Self::WriteZeroes,
+        Self::BlockStatus,
+    ];
+
+    fn number(self) -> u16 {
         match self {
-            Self::Read => 0,
-            Self::Write => 1,
-            Self::Disconnect => 2,
-            Self::Flush => 3,
-            Self::Trim => 4,
-            Self::Cache => 5,
-            Self::WriteZeroes => 6,
-            Self::BlockStatus => 7,
             Self::Unknown(number) => number,
+            known => Self::KNOWN.iter().position(|one| *one == known).expect("all are in the list") as u16,
         }
     }
 }
 
 impl From<u16> for Command {
     fn from(number: u16) -> Self {
-        match number {
-            0 => Self::Read,
-            1 => Self::Write,
-            2 => Self::Disconnect,
-            3 => Self::Flush,
-            4 => Self::Trim,
-            5 => Self::Cache,
-            6 => Self::WriteZeroes,
-            7 => Self::BlockStatus,
-            other => Self::Unknown(other),
-        }
+        Self::KNOWN.get(usize::from(number)).copied().unwrap_or(Self::Unknown(number))
     }
 }
 
@@ -222,53 +184,35 @@ pub struct BadMagic(pub u32);
 /// [`BadMagic`], as soon as four bytes show it.
 #[inline]
 pub fn decode_request(bytes: &[u8], extended: bool) -> Result<Option<(RequestHeader, usize)>, BadMagic> {
-    let Some((magic, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
-    let magic = u32::from_be_bytes(*magic);
+    let mut rest = Take(bytes);
+    let Some(magic) = rest.u32() else { return Ok(None) };
     if magic != if extended { EXTENDED_REQUEST_MAGIC } else { REQUEST_MAGIC } {
         return Err(BadMagic(magic));
     }
-    let Some((flags, rest)) = rest.split_first_chunk() else { return Ok(None) };
-    let Some((command, rest)) = rest.split_first_chunk() else { return Ok(None) };
-    let Some((cookie, rest)) = rest.split_first_chunk() else { return Ok(None) };
-    let Some((offset, rest)) = rest.split_first_chunk() else { return Ok(None) };
-    let length = if extended {
-        rest.first_chunk().map(|length| u64::from_be_bytes(*length))
-    } else {
-        rest.first_chunk().map(|length| u64::from(u32::from_be_bytes(*length)))
+    let mut header = || {
+        let (flags, command, cookie, offset) = (rest.u16()?, rest.u16()?.into(), rest.u64()?, rest.u64()?);
+        let length = if extended { rest.u64()? } else { rest.u32()?.into() };
+        Some(RequestHeader { flags, command, cookie, offset, length })
     };
-    let Some(length) = length else { return Ok(None) };
-    let header = RequestHeader {
-        flags: u16::from_be_bytes(*flags),
-        command: u16::from_be_bytes(*command).into(),
-        cookie: u64::from_be_bytes(*cookie),
-        offset: u64::from_be_bytes(*offset),
-        length,
-    };
-    Ok(Some((header, if extended { EXTENDED_REQUEST_LEN } else { REQUEST_LEN })))
+    Ok(header().map(|header| (header, if extended { EXTENDED_REQUEST_LEN } else { REQUEST_LEN })))
 }
 
 /// Appends a request without extended headers, up to its payload.
 ///
 /// # Panics
-/// If its length does not fit 32 bits, or its command is not known.
+/// If its length does not fit 32 bits.
 pub fn encode_request(out: &mut Vec<u8>, header: &RequestHeader) {
     let length = u32::try_from(header.length).expect("a request is cut to a length of 32 bits");
-    encode_beginning(out, REQUEST_MAGIC, header);
-    out.extend_from_slice(&length.to_be_bytes());
+    encode_beginning(out, REQUEST_MAGIC, header).u32(length);
 }
 
 /// Appends a request with extended headers, up to its payload.
 pub fn encode_extended_request(out: &mut Vec<u8>, header: &RequestHeader) {
-    encode_beginning(out, EXTENDED_REQUEST_MAGIC, header);
-    out.extend_from_slice(&header.length.to_be_bytes());
+    encode_beginning(out, EXTENDED_REQUEST_MAGIC, header).u64(header.length);
 }
 
-fn encode_beginning(out: &mut Vec<u8>, magic: u32, header: &RequestHeader) {
-    out.extend_from_slice(&magic.to_be_bytes());
-    out.extend_from_slice(&header.flags.to_be_bytes());
-    out.extend_from_slice(&header.command.number().to_be_bytes());
-    out.extend_from_slice(&header.cookie.to_be_bytes());
-    out.extend_from_slice(&header.offset.to_be_bytes());
+fn encode_beginning<'a>(out: &'a mut Vec<u8>, magic: u32, header: &RequestHeader) -> &'a mut Vec<u8> {
+    out.u32(magic).u16(header.flags).u16(header.command.number()).u64(header.cookie).u64(header.offset)
 }
 
 // ---- replies ("Simple reply message", "Structured reply chunk message", "Extended reply chunk message") ----
@@ -288,84 +232,91 @@ const CHUNK_ERROR: u16 = 1 << 15 | 1;
 /// Of all chunks that say that something failed.
 const CHUNK_IS_ERROR: u16 = 1 << 15;
 
-/// In block status: nothing is allocated.
-pub const STATE_HOLE: u32 = 1;
-/// In block status: reads as zeroes.
-pub const STATE_ZERO: u32 = 1 << 1;
-/// In `qemu:dirty-bitmap:`: changed.
-pub const STATE_DIRTY: u32 = 1;
+numbers! {
+    STATE_HOLE: u32 = 1, "In block status: nothing is allocated.";
+    STATE_ZERO: u32 = 1 << 1, "In block status: reads as zeroes.";
+    STATE_DIRTY: u32 = 1, "In `qemu:dirty-bitmap:`: changed.";
+}
 
 /// The most bytes of an error message that are sent. Chosen: several lines of a terminal; the protocol allows 4096.
 const MESSAGE_MAX: usize = 512;
 
-/// Room for any header that a reply may start with.
-pub type Head = [u8; 64];
-
-/// Writes a simple reply; its length.
-#[inline]
-pub fn simple_reply(head: &mut Head, error: u32, cookie: u64) -> usize {
-    head[..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
-    head[4..8].copy_from_slice(&error.to_be_bytes());
-    head[8..16].copy_from_slice(&cookie.to_be_bytes());
-    16
+/// The start of a reply.
+pub struct Head {
+    bytes: [u8; 64],
+    len: usize,
 }
 
-/// Writes the chunk that says "done" and nothing else, as extended headers want it; its length.
-#[inline]
-pub fn none_chunk(head: &mut Head, extended: bool, cookie: u64, offset: u64) -> usize {
-    chunk(head, extended, CHUNK_NONE, cookie, offset, 0)
-}
+impl Deref for Head {
+    type Target = [u8];
 
-/// Writes the only chunk of a read, up to its data: `len` bytes from `offset` on; its length.
-#[inline]
-pub fn offset_data_header(head: &mut Head, extended: bool, cookie: u64, offset: u64, len: u64) -> usize {
-    let used = chunk(head, extended, CHUNK_OFFSET_DATA, cookie, offset, len + 8);
-    head[used..used + 8].copy_from_slice(&offset.to_be_bytes());
-    used + 8
-}
-
-/// Writes the only chunk of a read that found nothing but zeroes: `len` bytes of them from `offset` on; its length.
-#[inline]
-pub fn offset_hole(head: &mut Head, extended: bool, cookie: u64, offset: u64, len: u64) -> usize {
-    let used = chunk(head, extended, CHUNK_OFFSET_HOLE, cookie, offset, 12);
-    head[used..used + 8].copy_from_slice(&offset.to_be_bytes());
-    let len = u32::try_from(len).expect("a read is no longer than the largest request");
-    head[used + 8..used + 12].copy_from_slice(&len.to_be_bytes());
-    used + 12
-}
-
-/// Writes the header of the last chunk of a reply; its length. With extended headers it repeats the request's offset.
-#[inline]
-fn chunk(head: &mut Head, extended: bool, kind: u16, cookie: u64, offset: u64, len: u64) -> usize {
-    let magic = if extended { EXTENDED_CHUNK_MAGIC } else { CHUNK_MAGIC };
-    head[..4].copy_from_slice(&magic.to_be_bytes());
-    head[4..6].copy_from_slice(&CHUNK_DONE.to_be_bytes());
-    head[6..8].copy_from_slice(&kind.to_be_bytes());
-    head[8..16].copy_from_slice(&cookie.to_be_bytes());
-    if extended {
-        head[16..24].copy_from_slice(&offset.to_be_bytes());
-        head[24..32].copy_from_slice(&len.to_be_bytes());
-        32
-    } else {
-        let len = u32::try_from(len).expect("a chunk is no longer than the largest request");
-        head[16..20].copy_from_slice(&len.to_be_bytes());
-        20
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
     }
+}
+
+impl Put for Head {
+    #[inline]
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+        self
+    }
+}
+
+/// A simple reply.
+#[inline]
+#[must_use]
+pub fn simple_reply(error: u32, cookie: u64) -> Head {
+    let mut head = Head { bytes: [0; 64], len: 0 };
+    head.u32(SIMPLE_REPLY_MAGIC).u32(error).u64(cookie);
+    head
+}
+
+/// The chunk that says "done" and nothing else, as extended headers want it.
+#[inline]
+#[must_use]
+pub fn none_chunk(extended: bool, cookie: u64, offset: u64) -> Head {
+    chunk(extended, (CHUNK_NONE, CHUNK_DONE), cookie, offset, 0)
+}
+
+/// The only chunk of a read, up to its data: `len` bytes from `offset` on.
+#[inline]
+#[must_use]
+pub fn offset_data_header(extended: bool, cookie: u64, offset: u64, len: u64) -> Head {
+    let mut head = chunk(extended, (CHUNK_OFFSET_DATA, CHUNK_DONE), cookie, offset, len + 8);
+    head.u64(offset);
+    head
+}
+
+/// The only chunk of a read that found nothing but zeroes: `len` bytes of them from `offset` on.
+#[inline]
+#[must_use]
+pub fn offset_hole(extended: bool, cookie: u64, offset: u64, len: u64) -> Head {
+    let mut head = chunk(extended, (CHUNK_OFFSET_HOLE, CHUNK_DONE), cookie, offset, 12);
+    head.u64(offset).u32(u32::try_from(len).expect("a read is no longer than the largest request"));
+    head
+}
+
+/// The header of a chunk. With extended headers it repeats the request's offset.
+#[inline]
+fn chunk(extended: bool, (kind, flags): (u16, u16), cookie: u64, offset: u64, len: u64) -> Head {
+    let magic = if extended { EXTENDED_CHUNK_MAGIC } else { CHUNK_MAGIC };
+    let mut head = Head { bytes: [0; 64], len: 0 };
+    head.u32(magic).u16(flags).u16(kind).u64(cookie);
+    match extended {
+        true => head.u64(offset).u64(len),
+        false => head.u32(u32::try_from(len).expect("a chunk is no longer than the largest request")),
+    };
+    head
 }
 
 /// Appends the chunk that ends a request with an error, and says why.
 pub fn error_chunk(out: &mut Vec<u8>, extended: bool, cookie: u64, offset: u64, error: u32, why: &str) {
-    let mut end = why.len().min(MESSAGE_MAX);
-    while !why.is_char_boundary(end) {
-        end -= 1;
-    }
-    let why = &why[..end];
-    let mut head = [0; 64];
-    let used = chunk(&mut head, extended, CHUNK_ERROR, cookie, offset, why.len() as u64 + 6);
-    out.extend_from_slice(&head[..used]);
-    out.extend_from_slice(&error.to_be_bytes());
-    out.extend_from_slice(&(why.len() as u16).to_be_bytes());
-    out.extend_from_slice(why.as_bytes());
+    let why = &why[..why.floor_char_boundary(MESSAGE_MAX)];
+    let head = chunk(extended, (CHUNK_ERROR, CHUNK_DONE), cookie, offset, why.len() as u64 + 6);
+    out.bytes(&head).u32(error).u16(why.len() as u16).bytes(why.as_bytes());
 }
 
 /// Appends the chunk of one context of the block status that the request (cookie, offset) asked for: runs (length, state) from that offset
@@ -389,61 +340,46 @@ pub fn block_status(
         true => (CHUNK_BLOCK_STATUS_EXT, 8 + 16 * count as u64),
         false => (CHUNK_BLOCK_STATUS, 4 + 8 * count as u64),
     };
-    let mut head = [0; 64];
-    let used = chunk(&mut head, extended, kind, cookie, offset, len);
-    if !last {
-        head[4..6].fill(0); // without CHUNK_DONE
-    }
-    out.extend_from_slice(&head[..used]);
-    out.extend_from_slice(&context.to_be_bytes());
+    let flags = if last { CHUNK_DONE } else { 0 };
+    out.bytes(&chunk(extended, (kind, flags), cookie, offset, len)).u32(context);
     if extended {
-        out.extend_from_slice(&(count as u32).to_be_bytes());
-        for (len, state) in runs {
-            out.extend_from_slice(&len.to_be_bytes());
-            out.extend_from_slice(&u64::from(*state).to_be_bytes());
-        }
-        return;
-    }
-    for (len, state) in &runs[..count] {
-        out.extend_from_slice(&((*len).min(LONGEST) as u32).to_be_bytes());
-        out.extend_from_slice(&state.to_be_bytes());
+        out.u32(count as u32);
+        runs.iter().for_each(|(len, state)| _ = out.u64(*len).u64((*state).into()));
+    } else {
+        runs[..count].iter().for_each(|(len, state)| _ = out.u32((*len).min(LONGEST) as u32).u32(*state));
     }
 }
+
+/// Errors that have the same number in the protocol ("Error values").
+const ERRORS: [Errno; 8] = [
+    Errno::EPERM,
+    Errno::EIO,
+    Errno::ENOMEM,
+    Errno::EINVAL,
+    Errno::ENOSPC,
+    Errno::EOVERFLOW,
+    Errno::ENOTSUP,
+    Errno::ESHUTDOWN,
+];
 
 /// The meaning of a server's error; a number that the protocol does not have is taken as `EIO`.
 #[must_use]
 pub fn errno(error: u32) -> Errno {
-    let known = [
-        Errno::EPERM,
-        Errno::EIO,
-        Errno::ENOMEM,
-        Errno::EINVAL,
-        Errno::ENOSPC,
-        Errno::EOVERFLOW,
-        Errno::ENOTSUP,
-        Errno::ESHUTDOWN,
-    ];
-    known.into_iter().find(|errno| errno.0 as u32 == error).unwrap_or(Errno::EIO)
+    ERRORS.into_iter().find(|errno| errno.0 as u32 == error).unwrap_or(Errno::EIO)
 }
 
-/// The protocol's name of an error ("Error values"): some as they are, the rest by their meaning to a client.
+/// The protocol's name of an error: some as they are, the rest by their meaning to a client.
 #[must_use]
 pub fn nbd_error(errno: Errno) -> u32 {
     const EACCES: i32 = 13;
     const EROFS: i32 = 30;
-    match errno {
-        Errno::EPERM
-        | Errno::EIO
-        | Errno::ENOMEM
-        | Errno::EINVAL
-        | Errno::ENOSPC
-        | Errno::EOVERFLOW
-        | Errno::ENOTSUP
-        | Errno::ESHUTDOWN => errno.0 as u32,
-        Errno(EACCES | EROFS) => Errno::EPERM.0 as u32,
-        Errno::EFBIG | Errno::EDQUOT => Errno::ENOSPC.0 as u32,
-        _ => Errno::EIO.0 as u32,
-    }
+    let meant = match errno {
+        same if ERRORS.contains(&same) => same,
+        Errno(EACCES | EROFS) => Errno::EPERM,
+        Errno::EFBIG | Errno::EDQUOT => Errno::ENOSPC,
+        _ => Errno::EIO,
+    };
+    meant.0 as u32
 }
 
 #[cfg(test)]
@@ -498,29 +434,28 @@ mod tests {
 
     #[test]
     fn a_simple_reply_is_sixteen_bytes() {
-        let mut head = [0; 64];
-        assert_eq!(simple_reply(&mut head, 28, 7), 16);
-        assert_eq!(head[..16], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 28, 0, 0, 0, 0, 0, 0, 0, 7]);
+        assert_eq!(*simple_reply(28, 7), [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 28, 0, 0, 0, 0, 0, 0, 0, 7]);
     }
 
     #[test]
     fn a_read_chunk_counts_its_offset_in_its_length() {
-        let mut head = [0; 64];
-        assert_eq!(offset_data_header(&mut head, false, 7, 512, 4096), 28);
+        let head = offset_data_header(false, 7, 512, 4096);
+        assert_eq!(head.len(), 28);
         assert_eq!(head[4..8], [0, 1, 0, 1], "done, offset data");
         assert_eq!(head[16..20], 4104u32.to_be_bytes());
         assert_eq!(head[20..28], 512u64.to_be_bytes());
-        assert_eq!(offset_data_header(&mut head, true, 7, 512, 4096), 40);
+        let head = offset_data_header(true, 7, 512, 4096);
+        assert_eq!(head.len(), 40);
         assert_eq!(head[24..32], 4104u64.to_be_bytes());
     }
 
     #[test]
     fn a_hole_is_told_in_a_few_bytes() {
-        let mut head = [0; 64];
-        assert_eq!(offset_hole(&mut head, false, 7, 512, 4096), 32);
+        let head = offset_hole(false, 7, 512, 4096);
+        assert_eq!(head.len(), 32);
         assert_eq!(head[4..8], [0, 1, 0, 2], "done, offset hole");
         assert_eq!(head[16..32], [0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 16, 0]);
-        assert_eq!(offset_hole(&mut head, true, 7, 512, 4096), 44);
+        assert_eq!(offset_hole(true, 7, 512, 4096).len(), 44);
     }
 
     #[test]
@@ -548,8 +483,8 @@ mod tests {
 
     #[test]
     fn with_extended_headers_every_reply_repeats_the_offset_of_the_request() {
-        let (mut head, mut out) = ([0; 64], vec![]);
-        assert_eq!(none_chunk(&mut head, true, 7, 512), 32);
+        let (head, mut out) = (none_chunk(true, 7, 512), vec![]);
+        assert_eq!(head.len(), 32);
         assert_eq!(head[16..24], 512u64.to_be_bytes());
         error_chunk(&mut out, true, 7, 512, 22, "why");
         assert_eq!(out[16..24], 512u64.to_be_bytes());

@@ -98,9 +98,8 @@ impl<F: Front> Worker<F> {
         }
     }
 
-    /// Serves until the front is over. Answers what that leaves, and how many requests the devices still had when the time
-    /// was over.
-    pub(crate) fn run(mut self) -> (F::Done, usize) {
+    /// Serves until the front is over. Answers how many requests the devices still had when the time was over.
+    pub(crate) fn run(mut self) -> usize {
         let number = usize::from(self.engine.context.0);
         self.turns[number].begin();
         loop {
@@ -119,11 +118,11 @@ impl<F: Front> Worker<F> {
             while completions < most
                 && let Some(completion) = self.engine.ring.reap()
             {
-                self.completed(now, &completion);
+                self.completed(&completion);
                 completions += 1;
             }
             self.turns[number].turn(completions, self.sleep.looked());
-            self.front.look_at_clock(&mut self.engine, now);
+            self.front.look_at_clock(&mut self.engine);
             if self.front.gives_up_at().is_some() {
                 self.engine.lift_ceilings(now);
                 self.engine.woken();
@@ -136,15 +135,15 @@ impl<F: Front> Worker<F> {
                 self.engine.leave();
                 self.turns[number].waits(None);
                 self.engine.ring.unregister_files();
-                return (self.front.finish(), 0);
+                return 0;
             }
             if self.front.gives_up_at().is_some_and(|end| now > end) {
                 // The kernel may still use our memory: it is left to it until the process ends.
                 self.engine.leave();
                 self.turns[number].waits(None);
-                let (done, lost) = (self.front.finish(), self.engine.in_devices());
+                let lost = self.engine.in_devices();
                 std::mem::forget(self);
-                return (done, lost);
+                return lost;
             }
         }
     }
@@ -194,14 +193,14 @@ impl<F: Front> Worker<F> {
         }
     }
 
-    fn completed(&mut self, now: Instant, completion: &Completion) {
+    fn completed(&mut self, completion: &Completion) {
         match Source::unpack(completion.data) {
             Source::Io { disk, place, tag } => self.engine.completed(disk, place, tag, completion.result),
-            Source::Front(what) => self.front.completed(&mut self.engine, now, what, completion),
-            Source::Wake => self.look_around(now),
+            Source::Front(what) => self.front.completed(&mut self.engine, what, completion),
+            Source::Wake => self.look_around(),
             Source::Bell => {
                 self.engine.answer_bell(!completion.goes_on());
-                self.look_around(now);
+                self.look_around();
             }
             Source::Look { disk, place } => self.engine.look(disk, place),
             Source::Nobody => {}
@@ -209,9 +208,9 @@ impl<F: Front> Worker<F> {
     }
 
     /// Another thread has news for the front, or a disk.
-    fn look_around(&mut self, now: Instant) {
+    fn look_around(&mut self) {
         self.engine.take_notice();
-        self.front.woken(&mut self.engine, now);
+        self.front.woken(&mut self.engine);
         self.engine.woken();
     }
 
@@ -230,7 +229,7 @@ impl<F: Front> Worker<F> {
                 }
             }
             let used = self.engine.pool.used();
-            self.front.arm(&mut self.engine, now);
+            self.front.arm(&mut self.engine);
             let goes_on = self.engine.launch_all();
             // A client that is gone, or has TLS, gives memory back only now: another may wait for it.
             let freed = self.front.waits_for_memory() && self.engine.pool.used() != used;
@@ -246,9 +245,9 @@ impl<F: Front> Worker<F> {
         let mut news = std::mem::take(&mut self.engine.news);
         let some = !news.is_empty();
         for (ticket, what) in news.drain(..) {
-            self.front.news(&mut self.engine, now, ticket, what);
+            self.front.news(&mut self.engine, ticket, what);
         }
         self.engine.news = news;
-        self.front.go_on(&mut self.engine, now) || some
+        self.front.go_on(&mut self.engine) || some
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use fairlift_core::{Bio, Extent, Flags, Instant, Op, Outcome, Sector, Stream, Token};
+use fairlift_core::{Bio, Extent, Flags, Op, Outcome, Sector, Stream, Token};
 
 use crate::control::{Edit, Leave, State};
 use crate::disk::engine::{Engine, News};
@@ -12,7 +12,7 @@ use crate::export::Export;
 use crate::export::front::{Clients, Front, OF_TICKET, Opening, Protocol};
 use crate::export::present::Newcomers;
 use crate::export::service::{Exports, Service};
-use crate::kernel::ring::{Choice, Completion};
+use crate::kernel::ring::Choice;
 use crate::kernel::ticket::Memory;
 use crate::{Error, Server, config};
 
@@ -80,17 +80,7 @@ impl Protocol for Ears {
 }
 
 impl Front for WorkerEars {
-    const ASKS_BY_ITSELF: bool = false;
-
-    type Done = ();
-
-    fn completed(&mut self, _engine: &mut Engine, _now: Instant, what: u64, _completion: &Completion) {
-        unreachable!("it asks the kernel for nothing: {what}")
-    }
-
-    fn woken(&mut self, _engine: &mut Engine, _now: Instant) {}
-
-    fn look_at_clock(&mut self, engine: &mut Engine, _now: Instant) {
+    fn look_at_clock(&mut self, engine: &mut Engine) {
         for (export, ear) in self.all.0.take(engine.context) {
             let memory = Memory::Pool(engine.pool.get(Sector::SIZE as usize).expect("nobody else has memory"));
             let ticket = engine.admit(Ears::NUMBER << OF_TICKET | self.ears.len() as u64, memory);
@@ -102,7 +92,7 @@ impl Front for WorkerEars {
         }
     }
 
-    fn news(&mut self, engine: &mut Engine, _now: Instant, ticket: usize, news: News) {
+    fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
         assert_eq!(news, News::Ended(Outcome::Done));
         let number = engine.owner(ticket) & !(Ears::NUMBER << OF_TICKET);
         let (_, Listening(ear)) = &self.ears[number as usize];
@@ -111,27 +101,19 @@ impl Front for WorkerEars {
         engine.release(ticket);
     }
 
-    fn go_on(&mut self, _engine: &mut Engine, _now: Instant) -> bool {
-        false
-    }
-
-    fn arm(&mut self, _engine: &mut Engine, _now: Instant) {}
-
-    fn waits_for_memory(&self) -> bool {
+    fn go_on(&mut self, _engine: &mut Engine) -> bool {
         false
     }
 
     fn is_over(&self, engine: &Engine) -> bool {
         engine.open() == 0
     }
-
-    fn finish(&mut self) {}
 }
 
 impl Clients for WorkerEars {
-    fn follow(&mut self, _engine: &mut Engine, _now: Instant, _exports: &Exports) {}
+    fn follow(&mut self, _engine: &mut Engine, _exports: &Exports) {}
 
-    fn drain(&mut self, _engine: &mut Engine, _now: Instant) {}
+    fn drain(&mut self, _engine: &mut Engine) {}
 }
 
 fn config(export: config::Export) -> config::Config {

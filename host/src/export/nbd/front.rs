@@ -61,7 +61,6 @@ impl Protocol for Connections {
     }
 }
 
-/// The connections of a worker.
 pub(crate) struct Nbd {
     /// The state that all workers share.
     all: Arc<Connections>,
@@ -74,11 +73,11 @@ pub(crate) struct Nbd {
     /// Connections that wait for something that others use, longest first.
     held_back: VecDeque<usize>,
     /// Newcomers, and when each must have come on with its negotiation; in order, because all have the same time.
-    newcomers: VecDeque<Negotiation>,
+    newcomers: VecDeque<LookAgain>,
     /// Clients whose right has gone, and when each is looked at next; in order, because all have the same time.
-    outgoing: VecDeque<Outgoing>,
-    /// How many connections each slot has seen, to tell a newcomer from the connection before it.
-    visits: Vec<u64>,
+    outgoing: VecDeque<LookAgain>,
+    /// How many connections there were, to tell a newcomer from the connection that had its number before.
+    visits: u64,
     /// Where it accepts, by the numbers of the listeners, and whether it still does: the kernel is told to stop, and says when
     /// it has.
     accepting: BTreeMap<usize, (Arc<Listening>, bool)>,
@@ -94,10 +93,10 @@ pub(crate) struct Nbd {
     holds: bool,
 }
 
-/// A client that negotiates.
+/// A client that is looked at again: one that negotiates, or one that may not be here any more and is yet to take its last replies.
 #[derive(Clone, Copy)]
-struct Negotiation {
-    deadline: Instant,
+struct LookAgain {
+    at: Instant,
     number: usize,
     visit: u64,
     /// How many options it had asked for when it was looked at last.
@@ -105,24 +104,10 @@ struct Negotiation {
     times: u8,
 }
 
-/// A client that may not be here any more, and is yet to take its last replies.
-#[derive(Clone, Copy)]
-struct Outgoing {
-    at: Instant,
-    number: usize,
-    visit: u64,
-    /// How often it was found to have replies to take.
-    times: u8,
-}
-
-impl Outgoing {
-    /// So often a client may be found to take its last replies, `drain_timeout` apart. Chosen: as for those who negotiate.
-    const TIMES: u8 = 6;
-}
-
-impl Negotiation {
+impl LookAgain {
     /// So often a client is given `handshake_timeout`, if it has asked for an option meanwhile: on a server that is busy each of its
-    /// steps may take long. Chosen: as many as the options that clients ask for, one after the other.
+    /// steps may take long. Chosen: as many as the options that clients ask for, one after the other. And so often one may be found to
+    /// take its last replies, `drain_timeout` apart.
     const TIMES: u8 = 6;
 }
 
@@ -148,7 +133,7 @@ impl Nbd {
             held_back: VecDeque::new(),
             newcomers: VecDeque::new(),
             outgoing: VecDeque::new(),
-            visits: Vec::new(),
+            visits: 0,
             accepting: BTreeMap::new(),
             accept_again: VecDeque::new(),
             resting: BTreeSet::new(),
@@ -168,6 +153,10 @@ impl Nbd {
         if !std::mem::replace(&mut self.connections[number].touched, true) {
             self.touched.push(number);
         }
+    }
+
+    fn still_there(&mut self, one: &LookAgain) -> Option<&mut Connection> {
+        self.connections.get_mut(one.number).filter(|connection| connection.visit == one.visit)
     }
 
     // ---- newcomers ----
@@ -200,11 +189,22 @@ impl Nbd {
         });
     }
 
+    fn accept_no_more(&mut self, engine: &mut Engine) {
+        for (_, listener) in self.accept_again.drain(..) {
+            self.accepting.remove(&listener);
+        }
+        for (listener, (_, goes_on)) in &mut self.accepting {
+            if std::mem::take(goes_on) {
+                stop_accepting(engine, *listener);
+            }
+        }
+    }
+
     fn arm_accept(&mut self, engine: &mut Engine, listener: usize) {
         engine.ring.accept(self.accepting[&listener].0.fd.as_fd(), UserData::Accept(listener).pack());
     }
 
-    fn accepted(&mut self, engine: &mut Engine, now: Instant, listener: usize, result: i32, more: bool) {
+    fn accepted(&mut self, engine: &mut Engine, listener: usize, result: i32, more: bool) {
         let (listening, goes_on) = &self.accepting[&listener];
         let goes_on = *goes_on && self.draining.is_none() && !self.holds;
         let mut heard = true;
@@ -212,7 +212,7 @@ impl Nbd {
             // SAFETY: the kernel has just made this descriptor for us.
             let fd = unsafe { OwnedFd::from_raw_fd(result) };
             let peer = crate::export::listen::peer(&fd, listening.name.clone());
-            heard = self.place(engine, now, Newcomer { fd, peer, comes: Comes::New(listening.tls) });
+            heard = self.place(engine, Newcomer { fd, peer, comes: Comes::New(listening.tls) });
         } else if ![-libc::ECANCELED, -libc::EINTR, -libc::ECONNABORTED].contains(&result) {
             tracing::warn!(error = %io::Error::from_raw_os_error(-result), "a connection could not be accepted");
         }
@@ -232,24 +232,24 @@ impl Nbd {
                     self.look_at_listeners(engine);
                 }
             }
-            true if rests => self.accept_again.push_back((now + ACCEPT_PAUSE, listener)),
+            true if rests => self.accept_again.push_back((engine.now + ACCEPT_PAUSE, listener)),
             true => self.arm_accept(engine, listener),
         }
     }
 
     /// A client has come; false: the gate has turned it away.
-    fn place(&mut self, engine: &mut Engine, now: Instant, newcomer: Newcomer) -> bool {
+    fn place(&mut self, engine: &mut Engine, newcomer: Newcomer) -> bool {
         let total = self.all.newcomers.total();
         if total >= self.common.service.limits.connections {
             tracing::warn!("a connection was refused: there are {total} already (max_connections)");
             return true; // closes it
         }
-        if !self.common.service.gate.enter(now, &newcomer.peer) {
+        if !self.common.service.gate.enter(engine.now, &newcomer.peer) {
             return false; // the same, gate.1
         }
         let target = self.all.newcomers.place();
         if target == engine.context {
-            self.welcome(engine, now, newcomer);
+            self.welcome(engine, newcomer);
         } else {
             self.all.newcomers.send(target, newcomer);
             self.common.service.notifiers.wake(target, &mut engine.ring);
@@ -257,7 +257,7 @@ impl Nbd {
         true
     }
 
-    fn welcome(&mut self, engine: &mut Engine, now: Instant, newcomer: Newcomer) {
+    fn welcome(&mut self, engine: &mut Engine, newcomer: Newcomer) {
         let Newcomer { fd, mut peer, comes } = newcomer;
         crate::export::listen::prepare(&fd);
         let entry = self.connections.vacant_entry();
@@ -271,23 +271,21 @@ impl Nbd {
         let client = Client { peer: peer.shown.clone(), export, since, unsent: Arc::clone(&unsent) };
         self.common.service.clients().insert((engine.context.0, number), client);
         let mut connection = match comes {
-            Comes::New(tls) => Connection::new(fd, peer, number, tls, now, unsent),
+            Comes::New(tls) => Connection::new(fd, peer, number, tls, engine.now, unsent),
             Comes::From(before) => {
-                let is_counted = before.negotiates() && self.common.service.gate.enter(now, &peer);
+                let is_counted = before.negotiates() && self.common.service.gate.enter(engine.now, &peer);
                 let (who, common) = ((fd, peer, number), &mut self.common);
-                Connection::resume(who, *before, is_counted, engine, common, unsent, now)
+                Connection::resume(who, *before, is_counted, engine, common, unsent)
             }
         };
         if self.holds {
             connection.hold(engine, false);
         }
+        self.visits += 1;
+        connection.visit = self.visits;
         entry.insert(connection);
-        if self.visits.len() <= number {
-            self.visits.resize(number + 1, 0);
-        }
-        self.visits[number] += 1;
-        let deadline = now + self.common.service.limits.handshake_timeout;
-        self.newcomers.push_back(Negotiation { deadline, number, visit: self.visits[number], options: 0, times: 1 });
+        let at = engine.now + self.common.service.limits.handshake_timeout;
+        self.newcomers.push_back(LookAgain { at, number, visit: self.visits, options: 0, times: 1 });
         if self.draining.is_some() {
             self.connections[number].stop_reading();
         }
@@ -295,17 +293,12 @@ impl Nbd {
     }
 }
 
-/// Tells the kernel to accept no more at a place.
 fn stop_accepting(engine: &mut Engine, listener: usize) {
     engine.ring.cancel(UserData::Accept(listener).pack());
 }
 
 impl Front for Nbd {
-    const ASKS_BY_ITSELF: bool = false;
-
-    type Done = ();
-
-    fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion) {
+    fn completed(&mut self, engine: &mut Engine, what: u64, completion: &Completion) {
         let result = completion.result;
         match UserData::unpack(what) {
             UserData::Receive(number) => {
@@ -314,7 +307,7 @@ impl Front for Nbd {
                 match completion.buffer() {
                     Some(buffer) if result > 0 => {
                         let bytes = self.recv.received(buffer, result as usize);
-                        connection.received(engine, &mut self.common, now, bytes, more);
+                        connection.received(engine, &mut self.common, bytes, more);
                         self.recv.publish(buffer);
                     }
                     buffer => {
@@ -324,37 +317,34 @@ impl Front for Nbd {
                         if result == -libc::ENOBUFS {
                             self.recv.grow();
                         }
-                        connection.receive_ended(engine, &mut self.common, now, result, more);
+                        connection.receive_ended(engine, &mut self.common, result, more);
                     }
                 }
                 self.touch(number);
             }
             UserData::Send(number) => {
-                self.connections[number].send_ended(engine, now, result);
+                self.connections[number].send_ended(engine, result);
                 self.touch(number);
             }
-            UserData::Accept(listener) => self.accepted(engine, now, listener, result, completion.goes_on()),
+            UserData::Accept(listener) => self.accepted(engine, listener, result, completion.goes_on()),
         }
     }
 
-    /// There may be newcomers.
-    fn woken(&mut self, engine: &mut Engine, now: Instant) {
+    fn woken(&mut self, engine: &mut Engine) {
         for newcomer in self.all.newcomers.take(engine.context) {
-            self.welcome(engine, now, newcomer);
+            self.welcome(engine, newcomer);
         }
     }
 
-    /// Ends what has taken too long.
-    fn look_at_clock(&mut self, engine: &mut Engine, now: Instant) {
-        while let Some(late) = self.newcomers.pop_front_if(|newcomer| newcomer.deadline <= now) {
-            let Negotiation { number, visit, times, .. } = late;
-            let same = self.visits.get(number) == Some(&visit);
-            let Some(connection) = self.connections.get_mut(number).filter(|_| same) else { continue };
+    fn look_at_clock(&mut self, engine: &mut Engine) {
+        while let Some(late) = self.newcomers.pop_front_if(|newcomer| newcomer.at <= engine.now) {
+            let LookAgain { number, times, .. } = late;
+            let Some(connection) = self.still_there(&late) else { continue };
             match connection.options_asked() {
                 None => {}
-                Some(options) if options > late.options && times < Negotiation::TIMES => {
-                    let deadline = now + self.common.service.limits.handshake_timeout;
-                    self.newcomers.push_back(Negotiation { deadline, options, times: times + 1, ..late });
+                Some(options) if options > late.options && times < LookAgain::TIMES => {
+                    let at = engine.now + self.common.service.limits.handshake_timeout;
+                    self.newcomers.push_back(LookAgain { at, options, times: times + 1, ..late });
                 }
                 Some(_) => {
                     tracing::info!(connection = number, "dropped: its negotiation took longer than handshake_timeout");
@@ -365,31 +355,29 @@ impl Front for Nbd {
             }
         }
         let patience = self.common.service.limits.drain_timeout;
-        while let Some(late) = self.outgoing.pop_front_if(|client| client.at <= now) {
-            let same = self.visits.get(late.number) == Some(&late.visit);
-            let Some(connection) = self.connections.get_mut(late.number).filter(|_| same) else { continue };
+        while let Some(late) = self.outgoing.pop_front_if(|client| client.at <= engine.now) {
+            let Some(connection) = self.still_there(&late) else { continue };
             // One whose disk is slow has nothing to take, and waits on.
             let takes = connection.stalled_since();
             let times = late.times + u8::from(takes.is_some());
-            if times >= Outgoing::TIMES || takes.is_some_and(|since| now.since(since) >= patience) {
-                let peer = connection.peer();
+            if times >= LookAgain::TIMES || takes.is_some_and(|since| engine.now.since(since) >= patience) {
+                let peer = &connection.peer.shown;
                 tracing::warn!(client = peer, "dropped: no [client] allows it any more, and it takes no replies");
                 connection.break_off();
                 self.touch(late.number);
             } else {
-                self.outgoing.push_back(Outgoing { at: now + patience, times, ..late });
+                self.outgoing.push_back(LookAgain { at: engine.now + patience, times, ..late });
             }
         }
-        while let Some((_, listener)) = self.accept_again.pop_front_if(|(at, _)| *at <= now) {
+        while let Some((_, listener)) = self.accept_again.pop_front_if(|(at, _)| *at <= engine.now) {
             self.arm_accept(engine, listener);
         }
         if self.common.first_in_line.is_some() {
             // Of those that keep us waiting, the one that holds most must go.
-            let stalled = self
-                .connections
-                .iter()
-                .filter(|(_, connection)| connection.stalled_since().is_some_and(|since| now.since(since) >= STALL));
-            if let Some((number, _)) = stalled.filter(|(_, c)| c.memory() > 0).max_by_key(|(_, c)| c.memory()) {
+            let stalled = self.connections.iter().filter(|(_, connection)| {
+                connection.stalled_since().is_some_and(|since| engine.now.since(since) >= STALL)
+            });
+            if let Some((number, _)) = stalled.filter(|(_, c)| c.memory > 0).max_by_key(|(_, c)| c.memory) {
                 tracing::warn!(
                     connection = number,
                     "dropped: it takes no replies or sends no payload, and others need the memory"
@@ -398,7 +386,7 @@ impl Front for Nbd {
                 self.touch(number);
             }
         }
-        if self.draining.is_some_and(|since| now.since(since) > self.common.service.limits.drain_timeout) {
+        if self.draining.is_some_and(|since| engine.now.since(since) > self.common.service.limits.drain_timeout) {
             for number in self.numbers() {
                 self.connections[number].break_off();
                 self.touch(number);
@@ -407,23 +395,23 @@ impl Front for Nbd {
     }
 
     #[inline(always)]
-    fn news(&mut self, engine: &mut Engine, _now: Instant, ticket: usize, news: News) {
+    fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
         let number = engine.owner(ticket) as usize;
         self.connections[number].news(engine, &self.common, ticket, news);
         self.touch(number);
     }
 
     /// Lets connections that were held back go on, as far as they can; whether one could.
-    fn go_on(&mut self, engine: &mut Engine, _now: Instant) -> bool {
+    fn go_on(&mut self, engine: &mut Engine) -> bool {
         let mut went_on = false;
         for index in 0..self.touched.len() {
             let number = self.touched[index];
             let connection = &mut self.connections[number];
-            if connection.held_back() == Some(Lack::Own) {
+            if connection.held_back == Some(Lack::Own) {
                 connection.go_on(engine, &mut self.common);
-                went_on |= connection.held_back() != Some(Lack::Own);
+                went_on |= connection.held_back != Some(Lack::Own);
             }
-            if matches!(connection.held_back(), Some(Lack::Memory | Lack::Disk)) && !self.held_back.contains(&number) {
+            if matches!(connection.held_back, Some(Lack::Memory | Lack::Disk)) && !self.held_back.contains(&number) {
                 self.held_back.push_back(number);
             }
         }
@@ -431,7 +419,7 @@ impl Front for Nbd {
         self.common.first_in_line = None;
         while let Some(number) = self.held_back.get(index).copied() {
             self.connections[number].go_on(engine, &mut self.common);
-            match self.connections[number].held_back() {
+            match self.connections[number].held_back {
                 Some(Lack::Memory) => {
                     self.common.first_in_line.get_or_insert(number);
                     index += 1;
@@ -448,16 +436,16 @@ impl Front for Nbd {
     }
 
     /// Collects what the kernel shall do next for the connections that something happened to.
-    fn arm(&mut self, engine: &mut Engine, now: Instant) {
+    fn arm(&mut self, engine: &mut Engine) {
         for index in 0..self.touched.len() {
             let number = self.touched[index];
             let connection = &mut self.connections[number];
             connection.touched = false;
             connection.give_up_payload(engine);
-            connection.arm(engine, now);
+            connection.arm(engine);
             if connection.is_over() {
                 let mut connection = self.connections.remove(number);
-                connection.leave_gate(&self.common.service.gate, now);
+                connection.leave_gate(&self.common.service.gate, engine.now);
                 connection.export().iter().for_each(|export| self.common.present.leave(export.id, number));
                 connection.close(engine);
                 let left = self.common.service.clients().remove(&(engine.context.0, number));
@@ -476,7 +464,7 @@ impl Front for Nbd {
     }
 
     fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        let handshake = self.newcomers.front().map(|newcomer| newcomer.deadline);
+        let handshake = self.newcomers.front().map(|newcomer| newcomer.at);
         let stall = (!self.held_back.is_empty()).then(|| now + STALL);
         let accept = self.accept_again.front().map(|(at, _)| *at);
         let outgoing = self.outgoing.front().map(|client| client.at);
@@ -486,13 +474,11 @@ impl Front for Nbd {
     fn is_over(&self, _engine: &Engine) -> bool {
         self.draining.is_some() && self.connections.is_empty() && self.accepting.is_empty()
     }
-
-    fn finish(&mut self) {}
 }
 
 impl Clients for Nbd {
     #[cold]
-    fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports) {
+    fn follow(&mut self, engine: &mut Engine, exports: &Exports) {
         let rules_differ = !Arc::ptr_eq(&self.access, &exports.access);
         self.access = Arc::clone(&exports.access);
         let numbers = if rules_differ { self.numbers() } else { Vec::new() };
@@ -505,9 +491,10 @@ impl Clients for Nbd {
         for (number, fate) in fates {
             let connection = &mut self.connections[number];
             match fate {
-                Fate::Changed(export) if !connection.follow(engine, now, &self.access, &export) => {
-                    let at = now + self.common.service.limits.drain_timeout;
-                    self.outgoing.push_back(Outgoing { at, number, visit: self.visits[number], times: 0 });
+                Fate::Changed(export) if !connection.follow(engine, &self.access, &export) => {
+                    let at = engine.now + self.common.service.limits.drain_timeout;
+                    let visit = connection.visit;
+                    self.outgoing.push_back(LookAgain { at, number, visit, options: 0, times: 0 });
                 }
                 Fate::Changed(_) => {}
                 Fate::Removed(Leave::Cut) => connection.break_off(),
@@ -520,15 +507,9 @@ impl Clients for Nbd {
         }
     }
 
-    fn drain(&mut self, engine: &mut Engine, now: Instant) {
-        self.draining = Some(now);
-        let waiting: Vec<usize> = self.accept_again.drain(..).map(|(_, listener)| listener).collect();
-        waiting.iter().for_each(|listener| drop(self.accepting.remove(listener)));
-        for (listener, (_, goes_on)) in &mut self.accepting {
-            if std::mem::take(goes_on) {
-                stop_accepting(engine, *listener);
-            }
-        }
+    fn drain(&mut self, engine: &mut Engine) {
+        self.draining = Some(engine.now);
+        self.accept_no_more(engine);
         for number in self.numbers() {
             self.connections[number].stop_reading();
             self.touch(number);
@@ -537,14 +518,8 @@ impl Clients for Nbd {
 
     fn hold(&mut self, engine: &mut Engine) {
         self.holds = true;
-        let waiting: Vec<usize> = self.accept_again.drain(..).map(|(_, listener)| listener).collect();
-        waiting.iter().for_each(|listener| drop(self.accepting.remove(listener)));
+        self.accept_no_more(engine);
         self.resting.clear();
-        for (listener, (_, goes_on)) in &mut self.accepting {
-            if std::mem::take(goes_on) {
-                stop_accepting(engine, *listener);
-            }
-        }
         let by_kernel = self.connections.iter().any(|(_, one)| one.has_keys()) && ktls::is_there();
         self.connections.iter_mut().for_each(|(_, connection)| connection.hold(engine, by_kernel));
     }
@@ -559,12 +534,13 @@ impl Clients for Nbd {
             return None;
         }
         let mut still = true;
-        for (_, connection) in &mut self.connections {
+        for number in self.numbers() {
+            let connection = &mut self.connections[number];
             still &= connection.comes_to_stand(engine);
+            if connection.is_over() {
+                self.touch(number); // one whose keys the kernel did not take goes first
+            }
         }
-        let over: Vec<usize> =
-            self.connections.iter().filter(|(_, one)| one.is_over()).map(|(number, _)| number).collect();
-        over.into_iter().for_each(|number| self.touch(number)); // one whose keys the kernel did not take goes first
         let state = |(_, connection): (usize, &Connection)| connection.held(engine, &self.common).transpose();
         still.then(|| self.connections.iter().filter_map(state).collect())
     }
@@ -573,7 +549,7 @@ impl Clients for Nbd {
         self.recv.give_back();
     }
 
-    fn serve_on(&mut self, engine: &mut Engine, _now: Instant) {
+    fn serve_on(&mut self, engine: &mut Engine) {
         self.holds = false;
         for number in self.numbers() {
             self.connections[number].serve_on(engine, &mut self.common);

@@ -1,19 +1,18 @@
 //! A connection that another server has handed over, as that server says: read, and held against what is served here.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use fairlift_core::record::{Record, Unreadable};
 
 use super::handshake::{Contexts, Handshake, Session};
 use crate::access::{Entry, Peer};
+use crate::export::Export;
 use crate::export::hold::HeldClient;
 use crate::export::service::{Exports, Service};
-use crate::export::{Export, listen};
 use crate::kernel::ktls::ByKernel;
 
-/// A connection as another server has described it, checked against what is served here.
 pub(crate) struct Resumed {
     pub(crate) since: SystemTime,
     pub(super) phase: ResumedPhase,
@@ -44,15 +43,12 @@ impl Resumed {
     pub(crate) fn read(held: HeldClient, service: &Service) -> Result<(OwnedFd, Peer, Self), String> {
         let HeldClient { descriptors, mut says, bytes } = held;
         let socket = HeldClient::only(descriptors)?;
-        let listener = says.need("listener").map_err(|why| why.to_string())?;
-        let mut peer = listen::peer(&socket, listener);
         let exports = service.exports();
-        let cgroup = says.take::<Option<String>>("cgroup").unwrap_or_default().flatten();
-        peer.cgroup = cgroup.and_then(|path| path.parse().ok());
-        listen::learn_cgroup(socket.as_fd(), &exports.access, &mut peer);
+        let peer = HeldClient::take_peer(&mut says, &socket, &exports.access);
+        let (mut peer, since) = peer.map_err(|why| why.to_string())?;
         // A certificate that cannot be read is no small loss: the client's rights hang on it, and whether it is revoked.
         peer.certificate = says.take("certificate").map_err(|why| why.to_string())?.flatten();
-        match Self::of(&mut says, bytes, &peer, &exports) {
+        match Self::of(&mut says, since, bytes, &peer, &exports) {
             Ok(resumed) => {
                 for part in says.rest() {
                     tracing::warn!(
@@ -67,14 +63,18 @@ impl Resumed {
         }
     }
 
-    fn of(says: &mut Record, mut bytes: Vec<u8>, peer: &Peer, exports: &Exports) -> Result<Self, String> {
+    fn of(
+        says: &mut Record,
+        since: SystemTime,
+        mut bytes: Vec<u8>,
+        peer: &Peer,
+        exports: &Exports,
+    ) -> Result<Self, String> {
         let unreadable = |why: Unreadable| why.to_string();
         let phase = match says.take("negotiation").map_err(unreadable)? {
             Some(negotiation) => negotiating(negotiation).map_err(unreadable)?,
             None => serving(says, peer, exports)?,
         };
-        let millis = says.take::<Option<u64>>("since_ms").unwrap_or_default().flatten();
-        let since = millis.map_or_else(SystemTime::now, |millis| UNIX_EPOCH + Duration::from_millis(millis));
         let (input, replies): (usize, usize) =
             (says.need("input").map_err(unreadable)?, says.need("replies").map_err(unreadable)?);
         if input.checked_add(replies) != Some(bytes.len()) {
@@ -99,7 +99,6 @@ impl Resumed {
         matches!(self.phase, ResumedPhase::Negotiating(..))
     }
 
-    /// The export that it is at.
     pub(crate) fn export(&self) -> Option<&Arc<Export>> {
         match &self.phase {
             ResumedPhase::Negotiating(..) => None,

@@ -10,6 +10,8 @@
 use fairlift_core::record::{Record, Unreadable};
 
 use super::proto::*;
+use crate::config::Tls;
+use crate::wire::bytes::{Put as _, Take};
 
 /// The exports open to connection.
 pub trait Catalogue {
@@ -50,17 +52,6 @@ pub struct ExportInfo<'a> {
     pub block_max: u32,
     /// The name of its change bitmap, if it has one.
     pub changes: Option<&'a str>,
-}
-
-/// Whether TLS is spoken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TlsPolicy {
-    /// Never.
-    Off,
-    /// If the client asks.
-    Optional,
-    /// Always.
-    Required,
 }
 
 /// The next step.
@@ -117,11 +108,12 @@ impl Contexts {
 /// The negotiation with one client.
 #[derive(Debug)]
 pub struct Handshake {
-    tls: TlsPolicy,
+    tls: Tls,
     encrypted: bool,
     state: State,
     no_zeroes: bool,
-    options: u32,
+    /// How many options the client has asked for.
+    pub(super) options: u32,
     structured: bool,
     extended: bool,
     /// The export that contexts were chosen for.
@@ -141,6 +133,9 @@ enum State {
     Skip(u32),
 }
 
+/// Whether TLS is spoken, as servers tell each other.
+const POLICIES: [(&str, Tls); 3] = [("off", Tls::Off), ("optional", Tls::Optional), ("required", Tls::Required)];
+
 const ALLOCATION: &str = "base:allocation";
 /// Its namespace is QEMU's, `docs/interop/nbd.rst` there.
 const CHANGES: &str = "qemu:dirty-bitmap:";
@@ -158,15 +153,9 @@ impl Handshake {
     /// have that sixteen times.
     pub const LIST_COST: u32 = 16;
 
-    pub(super) const fn options_asked(&self) -> u32 {
-        self.options
-    }
-
     /// Greets a client.
-    pub fn new(tls: TlsPolicy, out: &mut Vec<u8>) -> Self {
-        out.extend_from_slice(&MAGIC.to_be_bytes());
-        out.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
-        out.extend_from_slice(&(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES).to_be_bytes());
+    pub fn new(tls: Tls, out: &mut Vec<u8>) -> Self {
+        out.u64(MAGIC).u64(OPTION_MAGIC).u16(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES);
         Self {
             tls,
             encrypted: false,
@@ -189,11 +178,7 @@ impl Handshake {
             State::Tls => return None,
             State::Skip(left) => ("skip", left),
         };
-        let tls = match self.tls {
-            TlsPolicy::Off => "off",
-            TlsPolicy::Optional => "optional",
-            TlsPolicy::Required => "required",
-        };
+        let tls = POLICIES.iter().find(|(_, tls)| *tls == self.tls).map(|(name, _)| name);
         let mut record = Record::default();
         record.put("awaits", &state);
         record.put("skip", &skip);
@@ -226,11 +211,9 @@ impl Handshake {
             "skip" => State::Skip(skip),
             other => return unknown("awaits", format!("{other:?} is not known here")),
         };
-        let tls = match record.need::<String>("tls")?.as_str() {
-            "off" => TlsPolicy::Off,
-            "optional" => TlsPolicy::Optional,
-            "required" => TlsPolicy::Required,
-            other => return unknown("tls", format!("{other:?} is not known here")),
+        let tls: String = record.need("tls")?;
+        let Some((_, tls)) = POLICIES.into_iter().find(|(name, _)| *name == tls) else {
+            return unknown("tls", format!("{tls:?} is not known here"));
         };
         Ok(Self {
             tls,
@@ -284,30 +267,26 @@ impl Handshake {
                     }
                 }
                 State::Option => {
-                    let Some((magic, after)) = rest.split_first_chunk() else { return (used, Advance::NeedMore) };
-                    if u64::from_be_bytes(*magic) != OPTION_MAGIC {
+                    let mut rest = Take(rest);
+                    let Some(magic) = rest.u64() else { return (used, Advance::NeedMore) };
+                    if magic != OPTION_MAGIC {
                         return (used, Advance::Close("an option does not start with its magic".into()));
                     }
-                    let Some((option, after)) = after.split_first_chunk() else { return (used, Advance::NeedMore) };
-                    let Some((len, after)) = after.split_first_chunk() else { return (used, Advance::NeedMore) };
-                    let (option, len) = (u32::from_be_bytes(*option), u32::from_be_bytes(*len));
+                    let (Some(option), Some(len)) = (rest.u32(), rest.u32()) else { return (used, Advance::NeedMore) };
                     if option == OPT_EXPORT_NAME && len as usize > Self::NAME_MAX {
                         return (used, Advance::Close(format!("an export name of {len} bytes"))); // handshake.2
                     }
                     // handshake.1, handshake.2
-                    let data = match len > Self::DATA_MAX {
-                        true => None,
-                        false => match after.get(..len as usize) {
-                            None => return (used, Advance::NeedMore),
-                            data => data,
-                        },
-                    };
+                    let data = rest.bytes(len as usize);
+                    if data.is_none() && len <= Self::DATA_MAX {
+                        return (used, Advance::NeedMore);
+                    }
                     self.options += if option == OPT_LIST { Self::LIST_COST } else { 1 };
                     if self.options > Self::OPTIONS_MAX {
                         return (used, Advance::Close(format!("more than {} options", Self::OPTIONS_MAX)));
                     }
                     used += 16;
-                    let Some(data) = data else {
+                    let Some(data) = data.filter(|data| data.len() <= Self::DATA_MAX as usize) else {
                         self.too_big(option, len, out);
                         self.state = State::Skip(len);
                         continue;
@@ -322,17 +301,17 @@ impl Handshake {
         }
     }
 
-    fn too_big(&self, option: u32, len: u32, out: &mut Vec<u8>) {
+    fn too_big(&self, option: u32, len: u32, out: &mut Vec<u8>) -> Advance {
         if self.wants_tls() && option != OPT_STARTTLS && option != OPT_ABORT {
             return tls_required(option, out);
         }
         let most = Self::DATA_MAX;
-        error(out, option, REP_ERR_TOO_BIG, &format!("{len} bytes of data; at most {most} are taken"));
+        error(out, option, REP_ERR_TOO_BIG, &format!("{len} bytes of data; at most {most} are taken"))
     }
 
     /// Nothing may be told yet (handshake.3).
     fn wants_tls(&self) -> bool {
-        self.tls == TlsPolicy::Required && !self.encrypted
+        self.tls == Tls::Required && !self.encrypted
     }
 
     fn option(&mut self, option: u32, data: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Advance {
@@ -342,10 +321,7 @@ impl Handshake {
                 OPT_EXPORT_NAME => {
                     return Advance::Close("TLS is required, and the client chose an export without".into());
                 }
-                _ => {
-                    tls_required(option, out);
-                    return Advance::NeedMore;
-                }
+                _ => return tls_required(option, out),
             }
         }
         match option {
@@ -360,34 +336,23 @@ impl Handshake {
                     let (name, description) = (export.name.as_bytes(), export.description.as_bytes());
                     reply(out, option, REP_SERVER, &[&(name.len() as u32).to_be_bytes(), name, description]);
                 });
-                reply(out, option, REP_ACK, &[]);
-                Advance::NeedMore
+                reply(out, option, REP_ACK, &[])
             }
             OPT_STARTTLS => self.start_tls(data, out),
             OPT_INFO | OPT_GO => self.info_or_go(option, data, exports, out),
             OPT_STRUCTURED_REPLY | OPT_EXTENDED_HEADERS if !data.is_empty() => {
                 invalid(out, option, "this option takes no data")
             }
+            // "NBD_OPT_STRUCTURED_REPLY": the client asks for less than it has.
             OPT_STRUCTURED_REPLY if self.extended => {
-                // "NBD_OPT_STRUCTURED_REPLY": the client asks for less than it has.
-                error(out, option, REP_ERR_EXT_HEADER_REQD, "extended headers were negotiated already");
-                Advance::NeedMore
+                error(out, option, REP_ERR_EXT_HEADER_REQD, "extended headers were negotiated already")
             }
-            OPT_STRUCTURED_REPLY => {
-                self.structured = true;
-                reply(out, option, REP_ACK, &[]);
-                Advance::NeedMore
-            }
-            OPT_EXTENDED_HEADERS => {
-                (self.structured, self.extended) = (true, true);
-                reply(out, option, REP_ACK, &[]);
-                Advance::NeedMore
+            OPT_STRUCTURED_REPLY | OPT_EXTENDED_HEADERS => {
+                (self.structured, self.extended) = (true, option == OPT_EXTENDED_HEADERS || self.extended);
+                reply(out, option, REP_ACK, &[])
             }
             OPT_LIST_META_CONTEXT | OPT_SET_META_CONTEXT => self.meta_context(option, data, exports, out),
-            _ => {
-                error(out, option, REP_ERR_UNSUP, &format!("option {option} is not known here"));
-                Advance::NeedMore
-            }
+            _ => error(out, option, REP_ERR_UNSUP, &format!("option {option} is not known here")),
         }
     }
 
@@ -400,11 +365,8 @@ impl Handshake {
             return Advance::Close("EXPORT_NAME after EXTENDED_HEADERS".into());
         }
         let Some(export) = exports.enter(export) else { return Advance::Close(ENOUGH.into()) };
-        out.extend_from_slice(&export.size.to_be_bytes());
-        out.extend_from_slice(&self.transmission_flags(&export).to_be_bytes());
-        if !self.no_zeroes {
-            out.extend_from_slice(&[0; 124]);
-        }
+        let zeroes: &[u8] = if self.no_zeroes { &[] } else { &[0; 124] };
+        out.u64(export.size).u16(self.transmission_flags(&export)).bytes(zeroes);
         Advance::Ready(self.session(&export))
     }
 
@@ -415,9 +377,8 @@ impl Handshake {
         if self.encrypted {
             return invalid(out, OPT_STARTTLS, "the connection is encrypted already");
         }
-        if self.tls == TlsPolicy::Off {
-            error(out, OPT_STARTTLS, REP_ERR_POLICY, "TLS is not set up here");
-            return Advance::NeedMore;
+        if self.tls == Tls::Off {
+            return error(out, OPT_STARTTLS, REP_ERR_POLICY, "TLS is not set up here");
         }
         reply(out, OPT_STARTTLS, REP_ACK, &[]);
         self.state = State::Tls;
@@ -426,7 +387,7 @@ impl Handshake {
 
     /// "NBD_OPT_INFO" and "NBD_OPT_GO".
     fn info_or_go(&mut self, option: u32, data: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Advance {
-        let mut data = Data(data);
+        let mut data = Take(data);
         let (Some(name), Some(count)) = (data.string(), data.u16()) else {
             return invalid(out, option, "malformed: a name and a list of requests are needed");
         };
@@ -436,25 +397,19 @@ impl Handshake {
         };
         let Some(export) = self.find(option, name, exports, out) else { return Advance::NeedMore };
         let entered = if option == OPT_GO { exports.enter(export) } else { Some(export) };
-        let Some(export) = entered else {
-            error(out, option, REP_ERR_POLICY, ENOUGH);
-            return Advance::NeedMore;
-        };
-        let info = |out: &mut Vec<u8>, kind: u16, parts: &[&[u8]]| {
-            let kind = kind.to_be_bytes();
-            let mut all = vec![&kind[..]];
-            all.extend_from_slice(parts);
-            reply(out, option, REP_INFO, &all);
-        };
-        info(out, INFO_EXPORT, &[&export.size.to_be_bytes(), &self.transmission_flags(&export).to_be_bytes()]);
+        let Some(export) = entered else { return error(out, option, REP_ERR_POLICY, ENOUGH) };
+        let mut info = |kind: u16, data: &[u8]| reply(out, option, REP_INFO, &[&kind.to_be_bytes(), data]);
+        let mut size_and_flags = Vec::new();
+        size_and_flags.u64(export.size).u16(self.transmission_flags(&export));
+        info(INFO_EXPORT, &size_and_flags);
         // A client that did not ask may ignore it ("Block size constraints").
         let sizes = [export.block_min, export.block_preferred, export.block_max].map(u32::to_be_bytes);
-        info(out, INFO_BLOCK_SIZE, &[&sizes.concat()]);
+        info(INFO_BLOCK_SIZE, &sizes.concat());
         if wanted.contains(&INFO_NAME) {
-            info(out, INFO_NAME, &[export.name.as_bytes()]);
+            info(INFO_NAME, export.name.as_bytes());
         }
         if wanted.contains(&INFO_DESCRIPTION) && !export.description.is_empty() {
-            info(out, INFO_DESCRIPTION, &[export.description.as_bytes()]);
+            info(INFO_DESCRIPTION, export.description.as_bytes());
         }
         reply(out, option, REP_ACK, &[]);
         if option == OPT_GO { Advance::Ready(self.session(&export)) } else { Advance::NeedMore }
@@ -469,7 +424,7 @@ impl Handshake {
         if !self.structured {
             return invalid(out, option, "metadata contexts need structured replies: negotiate them first");
         }
-        let mut data = Data(data);
+        let mut data = Take(data);
         let (Some(name), Some(count)) = (data.string(), data.u32()) else {
             return invalid(out, option, "malformed: a name and a list of queries are needed");
         };
@@ -486,7 +441,7 @@ impl Handshake {
         let Some(export) = self.find(option, name, exports, out) else { return Advance::NeedMore };
         let changes = export.changes.map(|name| format!("{CHANGES}{name}"));
         let mut contexts = Contexts { allocation: all, changes: all && changes.is_some() };
-        let mut queries = Data(queries);
+        let mut queries = Take(queries);
         while let Some(query) = queries.string() {
             contexts.allocation |= query == ALLOCATION.as_bytes() || (!set && query == b"base:");
             contexts.changes |= changes.as_ref().is_some_and(|name| {
@@ -504,8 +459,7 @@ impl Handshake {
         if set {
             (self.chosen_for, self.contexts) = (Some(export.name.into()), contexts);
         }
-        reply(out, option, REP_ACK, &[]);
-        Advance::NeedMore
+        reply(out, option, REP_ACK, &[])
     }
 
     /// The export of that name, or an answer that there is none.
@@ -523,12 +477,8 @@ impl Handshake {
         let found = std::str::from_utf8(name).ok().and_then(|name| exports.find(name));
         if found.is_none() {
             let (count, name) = (exports.count(), printable(name));
-            error(
-                out,
-                option,
-                REP_ERR_UNKNOWN,
-                &format!("no export \"{name}\" here; LIST shows the {count} there are"),
-            );
+            let why = format!("no export \"{name}\" here; LIST shows the {count} there are");
+            error(out, option, REP_ERR_UNKNOWN, &why);
         }
         found
     }
@@ -552,47 +502,20 @@ impl Handshake {
     }
 }
 
-/// The data of an option, read from the front.
-struct Data<'a>(&'a [u8]);
-
-impl<'a> Data<'a> {
-    fn u16(&mut self) -> Option<u16> {
-        let (number, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u16::from_be_bytes(*number))
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        let (number, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u32::from_be_bytes(*number))
-    }
-
-    /// A length, and as many bytes.
-    fn string(&mut self) -> Option<&'a [u8]> {
-        let len = self.u32()? as usize;
-        let (string, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(string)
-    }
-}
-
-/// Appends a reply to an option; `parts` one after the other are its data.
-fn reply(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
+/// Appends a reply to an option; `parts` one after the other are its data. The negotiation goes on.
+fn reply(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) -> Advance {
     let len: usize = parts.iter().map(|part| part.len()).sum();
-    out.extend_from_slice(&REPLY_MAGIC.to_be_bytes());
-    out.extend_from_slice(&option.to_be_bytes());
-    out.extend_from_slice(&kind.to_be_bytes());
-    out.extend_from_slice(&(len as u32).to_be_bytes());
+    out.u64(REPLY_MAGIC).u32(option).u32(kind).u32(len as u32);
     parts.iter().for_each(|part| out.extend_from_slice(part));
+    Advance::NeedMore
 }
 
-fn error(out: &mut Vec<u8>, option: u32, kind: u32, why: &str) {
-    reply(out, option, kind, &[why.as_bytes()]);
+fn error(out: &mut Vec<u8>, option: u32, kind: u32, why: &str) -> Advance {
+    reply(out, option, kind, &[why.as_bytes()])
 }
 
-fn tls_required(option: u32, out: &mut Vec<u8>) {
-    error(out, option, REP_ERR_TLS_REQD, "TLS is required here: send STARTTLS first");
+fn tls_required(option: u32, out: &mut Vec<u8>) -> Advance {
+    error(out, option, REP_ERR_TLS_REQD, "TLS is required here: send STARTTLS first")
 }
 
 /// The start of a name as a client sent it, fit for a log and for a message, in which the protocol wants no NUL.
@@ -601,8 +524,7 @@ fn printable(name: &[u8]) -> String {
 }
 
 fn invalid(out: &mut Vec<u8>, option: u32, why: &str) -> Advance {
-    error(out, option, REP_ERR_INVALID, why);
-    Advance::NeedMore
+    error(out, option, REP_ERR_INVALID, why)
 }
 
 #[cfg(test)]

@@ -16,13 +16,12 @@ use std::sync::Arc;
 use fairlift_core::Op;
 
 use crate::access::{Entry, Peer, Right, Rights};
-use crate::config::Tls;
 use crate::device::Facts;
 use crate::export::Export;
 use crate::export::allowed::Allowed;
 use crate::export::service::{Exports, Missed};
 pub use crate::wire::nbd as proto;
-use handshake::{Catalogue, ExportInfo, TlsPolicy};
+use handshake::{Catalogue, ExportInfo};
 
 /// The exports as a client sees them.
 struct Seen<'a> {
@@ -108,14 +107,4 @@ fn transmission_flags(export: &Export, right: Right) -> u16 {
         (writable && limits.max(Op::WriteZeroes) > 0 && export.device.can_zero_fast(), FLAG_SEND_FAST_ZERO),
     ];
     offered.iter().filter(|(is, _)| *is).fold(0, |all, (_, flags)| all | flags)
-}
-
-impl From<Tls> for TlsPolicy {
-    fn from(tls: Tls) -> Self {
-        match tls {
-            Tls::Off => Self::Off,
-            Tls::Optional => Self::Optional,
-            Tls::Required => Self::Required,
-        }
-    }
 }

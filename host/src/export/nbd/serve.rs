@@ -19,10 +19,12 @@ mod stranger;
 mod tls;
 
 use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use fairlift_core::waits;
-use fairlift_core::{Bio, Errno, Extent, Flags, Instant, Op, Sector, Stream, StreamId, Token};
+use fairlift_core::{Bio, Errno, Flags, Instant, Op, StreamId, Token};
+
+use rustix::net::{Shutdown, shutdown};
 
 use in_part::{in_blocks, inner, submit_in_part};
 use reply::{Replies, Sent};
@@ -51,11 +53,12 @@ const DIRECT: usize = 32 << 10;
 /// and a client has 128 commands under way by default (`connection_requests`).
 const HEADS: usize = 64 << 10;
 
-/// A client.
 pub(crate) struct Connection {
     fd: OwnedFd,
-    peer: Peer,
+    pub(super) peer: Peer,
     number: usize,
+    /// No other connection of the worker has it.
+    pub(super) visit: u64,
     phase: Phase,
     tls: Option<Box<Tls>>,
     /// TLS from the moment that all plain text has been sent; nothing is received until then.
@@ -78,7 +81,7 @@ pub(crate) struct Connection {
     more: bool,
     /// Commands under way, and their payload bytes.
     commands: u32,
-    memory: u64,
+    pub(super) memory: u64,
     /// Cleared when nothing more shall be read: the client has left, or we are stopping.
     reading: bool,
     /// The client cannot be written to any more.
@@ -91,8 +94,9 @@ pub(crate) struct Connection {
     /// While it negotiates: what it has sent, and whether anything about it was wrong.
     stranger: Option<Stranger>,
     /// Already in the worker's list of connections to look at.
-    pub(crate) touched: bool,
-    held_back: Option<Lack>,
+    pub(super) touched: bool,
+    /// The cause of its wait before it can use received bytes.
+    pub(super) held_back: Option<Lack>,
     /// Whether another server is about to go on with it.
     held: Halt,
 }
@@ -102,13 +106,21 @@ enum Phase {
     Serving(Serving),
 }
 
-/// The negotiated options.
 struct Serving {
     /// As this client may use it.
     export: Arc<Export>,
     entry: Entry,
     session: Session,
     stream: StreamId,
+}
+
+impl Phase {
+    fn serving(&self) -> &Serving {
+        match self {
+            Self::Serving(serving) => serving,
+            Self::Negotiating(_) => unreachable!("requests come after the negotiation"),
+        }
+    }
 }
 
 /// The meaning of the next byte from the client.
@@ -131,13 +143,6 @@ enum Armed {
     Direct,
     /// In memory for the rest of a record (keys.1).
     Rest,
-}
-
-/// Whether a command could be taken in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Taken {
-    Yes,
-    NotNow(Lack),
 }
 
 /// The cause for which a command cannot be taken in.
@@ -172,11 +177,12 @@ impl Connection {
         unsent: Arc<Unsent>,
     ) -> Self {
         let mut out = Replies::default();
-        let handshake = Handshake::new(tls.into(), &mut out.heads);
+        let handshake = Handshake::new(tls, &mut out.heads);
         Self {
             fd,
             peer,
             number,
+            visit: 0,
             phase: Phase::Negotiating(Box::new(handshake)),
             tls: None,
             tls_next: None,
@@ -206,22 +212,7 @@ impl Connection {
     /// How many options the client has asked for, while it negotiates.
     pub(crate) const fn options_asked(&self) -> Option<u32> {
         let Phase::Negotiating(handshake) = &self.phase else { return None };
-        Some(handshake.options_asked())
-    }
-
-    /// The cause of its wait before it can use received bytes.
-    pub(crate) const fn held_back(&self) -> Option<Lack> {
-        self.held_back
-    }
-
-    /// Where the client comes from, for people.
-    pub(crate) fn peer(&self) -> &str {
-        &self.peer.shown
-    }
-
-    /// Payload bytes under way.
-    pub(crate) const fn memory(&self) -> u64 {
-        self.memory
+        Some(handshake.options)
     }
 
     /// Since when the client has taken nothing of the replies that are offered, or sent nothing of a payload that it
@@ -241,7 +232,7 @@ impl Connection {
     pub(crate) fn stop_reading(&mut self) {
         self.reading = false;
         if self.receive_armed.is_some() {
-            shutdown(&self.fd, libc::SHUT_RD);
+            let _ = shutdown(&self.fd, Shutdown::Read); // it may have gone already
         }
     }
 
@@ -249,37 +240,23 @@ impl Connection {
     pub(crate) fn break_off(&mut self) {
         self.reading = false;
         self.broken = true;
-        shutdown(&self.fd, libc::SHUT_RDWR);
+        let _ = shutdown(&self.fd, Shutdown::Both);
     }
 
     // ---- what the kernel says ----
 
     /// The kernel received something into a shared buffer.
-    pub(crate) fn received(
-        &mut self,
-        engine: &mut Engine,
-        common: &mut Common,
-        now: Instant,
-        bytes: &[u8],
-        more: bool,
-    ) {
+    pub(crate) fn received(&mut self, engine: &mut Engine, common: &mut Common, bytes: &[u8], more: bool) {
         self.receive_armed = None;
-        (self.progress, self.received) = (now, now);
+        (self.progress, self.received) = (engine.now, engine.now);
         self.more = more;
-        if self.reading && !self.is_too_much(common, now, bytes.len()) {
+        if self.reading && !self.is_too_much(common, engine.now, bytes.len()) {
             self.take(engine, common, bytes);
         }
     }
 
     /// The kernel received `bytes` into a command's buffer, nothing because the client has left, or failed.
-    pub(crate) fn receive_ended(
-        &mut self,
-        engine: &mut Engine,
-        common: &mut Common,
-        now: Instant,
-        result: i32,
-        more: bool,
-    ) {
+    pub(crate) fn receive_ended(&mut self, engine: &mut Engine, common: &mut Common, result: i32, more: bool) {
         let armed = self.receive_armed.take();
         self.more = more;
         match result {
@@ -288,12 +265,12 @@ impl Connection {
                     unreachable!("a direct receive is for a payload")
                 };
                 *got += result as usize;
-                self.progress = now;
+                self.progress = engine.now;
                 let command = *command;
                 self.payload_received(engine, common, command);
             }
             1.. if armed == Some(Armed::Rest) => {
-                (self.progress, self.received) = (now, now);
+                (self.progress, self.received) = (engine.now, engine.now);
                 self.rest_received(engine, common, result as usize);
             }
             _ if result == -libc::EIO && self.by_kernel.is_some() => self.kernel_noticed(),
@@ -308,6 +285,10 @@ impl Connection {
         }
     }
 
+    fn session(&self) -> &Session {
+        &self.phase.serving().session
+    }
+
     /// The client's choice, once it is made.
     pub(crate) fn export(&self) -> Option<&Export> {
         match &self.phase {
@@ -318,7 +299,7 @@ impl Connection {
 
     /// The export or the rights of clients have changed (access.6): requests from now on meet it as it is now. Whether it may stay;
     /// otherwise it leaves once it has its replies.
-    pub(crate) fn follow(&mut self, engine: &mut Engine, now: Instant, access: &Access, export: &Arc<Export>) -> bool {
+    pub(crate) fn follow(&mut self, engine: &mut Engine, access: &Access, export: &Arc<Export>) -> bool {
         let Phase::Serving(serving) = &mut self.phase else { return true };
         listen::learn_cgroup(self.fd.as_fd(), access, &mut self.peer);
         let Some(entry) = access.of(&self.peer).keep(&export.name, &export.path, &serving.entry) else {
@@ -333,10 +314,7 @@ impl Connection {
         };
         let before = std::mem::replace(&mut serving.export, narrowed(export, entry.right));
         serving.entry = entry;
-        if (before.group, before.priority) != (export.group, export.priority) {
-            let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
-            engine.change_stream(now, export.disk, serving.stream, stream);
-        }
+        export.change_stream(engine, &before, serving.stream);
         true
     }
 
@@ -435,8 +413,8 @@ impl Connection {
                     Phase::Serving(serving) => match proto::decode_request(rest, serving.session.extended) {
                         Ok(None) => return used,
                         Ok(Some((header, len))) => match self.request(engine, common, &header) {
-                            Taken::Yes => len,
-                            Taken::NotNow(lack) => {
+                            Ok(()) => len,
+                            Err(lack) => {
                                 self.held_back = Some(lack);
                                 self.waits_for = lack.part();
                                 self.unsent.held(Some((self.waits_for, self.received)));
@@ -474,7 +452,7 @@ impl Connection {
         let missed = seen.missed.take();
         if let Some(stranger) = &mut self.stranger {
             stranger.failed |= !missed.is_none();
-            stranger.options = handshake.options_asked();
+            stranger.options = handshake.options;
         }
         if !missed.is_none() && seen.rights.are_bounded() {
             common.service.tell_refused(&exports, &self.peer, &missed);
@@ -508,8 +486,7 @@ impl Connection {
                     let of = vec![("export", export.name.clone()), ("client", client.peer.clone())];
                     common.service.events.tell("connected", of);
                 }
-                let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
-                let stream = engine.add_stream(export.disk, stream);
+                let stream = export.add_stream(engine);
                 tracing::debug!(connection = self.number, export = export.name, ?session, "ready");
                 common.present.join(&export, self.number);
                 let entry = seen.entry.take().expect("a client is let in before it is ready");
@@ -528,20 +505,19 @@ impl Connection {
         used
     }
 
-    /// Takes a request in, or refuses it.
-    fn request(&mut self, engine: &mut Engine, common: &mut Common, header: &RequestHeader) -> Taken {
-        let Phase::Serving(serving) = &self.phase else { unreachable!("requests come after the negotiation") };
-        let export = Arc::clone(&serving.export);
+    fn request(&mut self, engine: &mut Engine, common: &mut Common, header: &RequestHeader) -> Result<(), Lack> {
+        let Serving { export, session, .. } = self.phase.serving();
+        let (export, session) = (Arc::clone(export), *session);
         if header.command == Verb::Disconnect {
             self.reading = false;
-            return Taken::Yes;
+            return Ok(());
         }
         if self.out.heads.len() > HEADS {
-            return Taken::NotNow(Lack::Own);
+            return Err(Lack::Own);
         }
-        if let Err((errno, why)) = check(header, &export, &serving.session, common.service.limits.request_max) {
+        if let Err((errno, why)) = check(header, &export, &session, common.service.limits.request_max) {
             self.refuse(header, errno, &why);
-            return Taken::Yes;
+            return Ok(());
         }
         let (op, payload) = match header.command {
             Verb::Read => (Op::Read, header.length),
@@ -552,14 +528,14 @@ impl Connection {
             Verb::Cache => {
                 // A hint, and nothing is fetched: the disk's time for it would be charged to nobody (queue.19).
                 self.reply_done(header.cookie, header.offset);
-                return Taken::Yes;
+                return Ok(());
             }
-            Verb::BlockStatus if serving.session.contexts.allocation && export.device.is_remote() => {
+            Verb::BlockStatus if session.contexts.allocation && export.device.is_remote() => {
                 return self.block_status_later(engine, common, header, &export);
             }
             Verb::BlockStatus => {
                 self.block_status(header, &export);
-                return Taken::Yes;
+                return Ok(());
             }
             Verb::Disconnect | Verb::Unknown(_) => unreachable!("dealt with above"),
         };
@@ -580,27 +556,26 @@ impl Connection {
         if self.commands >= limits.connection_requests
             || (self.memory > 0 && self.memory + payload > limits.connection_memory)
         {
-            return Taken::NotNow(Lack::Own);
+            return Err(Lack::Own);
         }
         if engine.is_full(export.disk) {
-            return Taken::NotNow(Lack::Disk);
+            return Err(Lack::Disk);
         }
         let memory = match payload {
             0 => Memory::None,
             // The connection that has waited longest for memory goes first, or a large request would never find room.
             _ if payload > SMALL as u64 && common.first_in_line.is_some_and(|first| first != self.number) => {
-                return Taken::NotNow(Lack::Memory);
+                return Err(Lack::Memory);
             }
             _ => match engine.pool.get(payload as usize) {
                 Some(buffer) if in_part => Memory::Part(Part { buffer, range: skip..skip + header.length as usize }),
                 Some(buffer) => Memory::Pool(buffer),
-                None => return Taken::NotNow(Lack::Memory),
+                None => return Err(Lack::Memory),
             },
         };
         let command = engine.admit(self.number as u64, memory);
-        let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
         let waited = (engine.now.since(self.received), self.waits_for);
-        common.put(command, Command { cookie, waited, op, offset, len, flags, in_part, is_map: false });
+        common.put(command, Command { header: *header, waited, op, in_part });
         self.commands += 1;
         self.memory += payload;
         if op == Op::Write {
@@ -608,20 +583,19 @@ impl Connection {
         } else {
             self.submit(engine, common, command);
         }
-        Taken::Yes
+        Ok(())
     }
 
     /// Goes on with a write if its payload is complete; whether it was.
     fn payload_received(&mut self, engine: &mut Engine, common: &Common, command: usize) -> bool {
         let Receiving::Payload { got, .. } = self.receiving else { unreachable!("called for a payload") };
-        if (got as u64) < common.commands[command].len {
+        if (got as u64) < common.commands[command].header.length {
             return false;
         }
         self.receiving = Receiving::Header;
         if self.export().is_some_and(|export| export.read_only) {
             // access.6: it was when the write was announced that the client might.
-            let Command { cookie, offset, .. } = common.commands[command];
-            self.reply_error((cookie, offset), Errno::EPERM, "the export is read-only by now");
+            self.reply_error(&common.commands[command].header, Errno::EPERM, "the export is read-only by now");
             self.release(engine, command);
             return true;
         }
@@ -630,52 +604,46 @@ impl Connection {
     }
 
     fn submit(&mut self, engine: &mut Engine, common: &Common, number: usize) {
-        let Phase::Serving(Serving { export, stream, .. }) = &self.phase else { unreachable!("serving") };
+        let Serving { export, stream, .. } = self.phase.serving();
         let command = &common.commands[number];
-        let extent = match command.op {
-            // No sectors, but a place: it says which of the disk's backings is meant.
-            Op::Flush => Extent::new(export.start, 0),
-            _ => Extent::new(Sector(export.start.0 + command.offset / Sector::SIZE), command.len / Sector::SIZE),
-        };
+        let Command { header, waited, op, in_part } = *command;
         // The client waits for each reply, whatever it asked.
         let mut flags = Flags::SYNC;
-        if command.flags & proto::CMD_FLAG_FUA != 0 && command.op != Op::Read {
+        if header.flags & proto::CMD_FLAG_FUA != 0 && op != Op::Read {
             flags |= Flags::FUA;
         }
-        if command.op == Op::WriteZeroes {
+        if op == Op::WriteZeroes {
             for (wire, flag) in [(proto::CMD_FLAG_NO_HOLE, Flags::NO_UNMAP), (proto::CMD_FLAG_FAST_ZERO, Flags::FAST)] {
-                if command.flags & wire != 0 {
+                if header.flags & wire != 0 {
                     flags |= flag;
                 }
             }
         }
-        let bio = Bio { op: command.op, flags, extent, stream: *stream, token: Token(number as u64) };
-        if command.in_part {
+        let extent = export.extent(op, header.offset, header.length);
+        let bio = Bio { op, flags, extent, stream: *stream, token: Token(number as u64) };
+        if in_part {
             return submit_in_part(engine, export, command, bio);
         }
-        let (waited, part) = command.waited;
-        engine.submit_late(export.disk, bio, waited, part);
+        engine.submit_late(export.disk, bio, waited.0, waited.1);
     }
 
     /// Answers a request that changes nothing.
     #[cold]
-    fn reply_no_change(&mut self, header: &RequestHeader) -> Taken {
-        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
-        if header.command == Verb::Read && session.structured && !session.extended {
-            let mut head = [0; 64];
-            let used = proto::none_chunk(&mut head, false, header.cookie, header.offset);
-            self.out.heads.extend_from_slice(&head[..used]);
+    fn reply_no_change(&mut self, header: &RequestHeader) -> Result<(), Lack> {
+        let &Session { structured, extended, .. } = self.session();
+        if header.command == Verb::Read && structured && !extended {
+            self.out.heads.extend_from_slice(&proto::none_chunk(false, header.cookie, header.offset));
         } else {
             self.reply_done(header.cookie, header.offset);
         }
-        Taken::Yes
+        Ok(())
     }
 
     // ---- to the kernel ----
 
     /// Gives the kernel what it can do for us now: send what waits, receive if we may.
-    pub(crate) fn arm(&mut self, engine: &mut Engine, now: Instant) {
-        self.arm_send(engine, now);
+    pub(crate) fn arm(&mut self, engine: &mut Engine) {
+        self.arm_send(engine);
         self.arm_receive(engine);
     }
 
@@ -707,8 +675,7 @@ impl Connection {
     pub(crate) fn close(mut self, engine: &mut Engine) {
         assert!(self.is_over(), "a connection is closed with something under way");
         if let Phase::Serving(Serving { export, stream, .. }) = &self.phase {
-            let stats = engine.remove_stream(export.disk, *stream);
-            export.stats.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().add(&stats);
+            export.remove_stream(engine, *stream);
         }
         self.drop_replies(engine);
     }
@@ -723,9 +690,4 @@ impl Connection {
             self.input = Vec::new();
         }
     }
-}
-
-fn shutdown(fd: &OwnedFd, how: i32) {
-    // SAFETY: takes numbers. It fails where the peer has gone already, and then nothing is left to do.
-    unsafe { libc::shutdown(fd.as_raw_fd(), how) };
 }

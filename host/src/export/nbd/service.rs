@@ -7,6 +7,7 @@ use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Op};
 
 use super::handed::Resumed;
+use super::proto::RequestHeader;
 use crate::access::Peer;
 use crate::config::Tls;
 use crate::export::present::{Newcomers, Present};
@@ -37,7 +38,6 @@ pub(super) enum Comes {
 /// The state that the connections of a worker share.
 pub(crate) struct Common {
     pub(super) service: Arc<Service>,
-    /// Connections by their exports.
     pub(super) present: Present,
     /// The commands under way, each at the number of its ticket; the other rows mean nothing.
     pub(super) commands: Vec<Command>,
@@ -59,21 +59,13 @@ impl Common {
 /// One operation of a client, from its arrival to the reply. Its payload is with its ticket.
 #[derive(Clone, Copy)]
 pub(super) struct Command {
-    /// The client's name for it.
-    pub(super) cookie: u64,
+    pub(super) header: RequestHeader,
     /// The time that it waited before it was taken in, and the reason.
     pub(super) waited: (Duration, Part),
+    /// Nothing if it asks for a block status.
     pub(super) op: Op,
-    /// In the export, in bytes.
-    pub(super) offset: u64,
-    /// In bytes.
-    pub(super) len: u64,
-    /// The protocol's flags.
-    pub(super) flags: u16,
     /// It does not begin or not end with a block.
     pub(super) in_part: bool,
-    /// It asks what is allocated; `op` means nothing.
-    pub(super) is_map: bool,
 }
 
 /// A completion for a connection or for a listener: a kind and a number.

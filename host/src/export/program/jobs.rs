@@ -6,12 +6,11 @@
 //! jobs.3  An ask for which there is no memory waits, and its program with it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fairlift_core::program::{Ask, Meter, Program, Unserved};
+use fairlift_core::program::{Ask, Job, Meter, Program, Unserved};
 use fairlift_core::{Direction, Duration, Errno, GroupId, Instant, Limits, Op, Outcome, Sector};
 
-use fairlift_core::program::Job;
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// The largest read or write, in bytes: as much as a server takes from a client by default.
 pub const ASK_MAX: u64 = 32 << 20;
@@ -39,8 +38,7 @@ impl Course {
     }
 
     fn unserved(&self, group: GroupId) -> MutexGuard<'_, Unserved> {
-        // Panics elsewhere are reported there.
-        self.unserved[usize::from(group.0)].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.unserved[usize::from(group.0)])
     }
 
     pub(crate) fn end(&self) -> Instant {
@@ -75,9 +73,8 @@ pub(crate) struct Bounds {
     pub(crate) read_only: bool,
 }
 
-/// The jobs of one thread.
 pub(crate) struct Jobs<'a> {
-    course: &'a Course,
+    pub(crate) course: &'a Course,
     bounds: Bounds,
     list: Vec<Running>,
     /// Ends of asks that were refused (jobs.2).
@@ -123,20 +120,16 @@ impl<'a> Jobs<'a> {
         Self { course, bounds, list, refused: Vec::new(), groups, timeline: Vec::new() }
     }
 
-    /// When they start and end.
-    pub(crate) const fn course(&self) -> &'a Course {
-        self.course
-    }
-
     /// When to go on though nothing ended.
     pub(crate) fn due(&self) -> Instant {
-        let slot = if self.timeline.len() < self.course.slots as usize {
-            self.course.slot_end(self.timeline.len())
-        } else {
-            Instant::MAX
-        };
         let programs = self.list.iter().filter_map(|job| job.due);
-        programs.chain([slot, self.course.end()]).min().expect("the end is due some time")
+        programs.chain(self.slot_end()).chain([self.course.end()]).min().expect("the end is due some time")
+    }
+
+    /// The end of the slot that runs; `None`: all are over.
+    fn slot_end(&self) -> Option<Instant> {
+        let slot = self.timeline.len();
+        (slot < self.course.slots as usize).then(|| self.course.slot_end(slot))
     }
 
     /// Whether a program is to be told that an ask was refused: the next [`Jobs::ask`] does it.
@@ -144,7 +137,6 @@ impl<'a> Jobs<'a> {
         !self.refused.is_empty()
     }
 
-    /// One of a job's asks ended.
     pub(crate) fn ended(&mut self, now: Instant, job: usize, token: u32, outcome: Outcome) {
         let since = self.since_start(now);
         let job = &mut self.list[job];
@@ -190,16 +182,15 @@ impl<'a> Jobs<'a> {
 
     /// Notes how much each group got in the slots that are over.
     pub(crate) fn sample(&mut self, now: Instant) {
-        while self.timeline.len() < self.course.slots as usize && now >= self.course.slot_end(self.timeline.len()) {
+        while self.slot_end().is_some_and(|end| now >= end) {
             self.note_slot();
         }
     }
 
-    /// The time is over.
     pub(crate) fn finish(&mut self) -> Done {
         let end = self.course.end();
         self.sample(end);
-        if self.timeline.len() < self.course.slots as usize {
+        if self.slot_end().is_some() {
             self.note_slot();
         }
         let since = self.since_start(end);

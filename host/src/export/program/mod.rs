@@ -8,14 +8,12 @@ use fairlift_core::{Bio, Duration, Errno, Extent, Instant, Op, Outcome, Sector, 
 
 use super::front::Front;
 use crate::disk::engine::{Engine, News};
-use crate::kernel::ring::Completion;
 use crate::kernel::ticket::Memory;
 use jobs::{Done, Jobs};
 
 /// The disk that programs ask: a worker of theirs has one.
 const DISK: usize = 0;
 
-/// The programs of a worker.
 pub(crate) struct Programs<'a> {
     jobs: Jobs<'a>,
     /// By job.
@@ -23,15 +21,21 @@ pub(crate) struct Programs<'a> {
     /// How long requests under way are waited for when the time is over.
     patience: Duration,
     /// The time at which it was over, and the programs' work by then.
-    done: Option<(Instant, Done)>,
+    done: &'a mut Option<(Instant, Done)>,
 }
 
 impl<'a> Programs<'a> {
-    /// The jobs, each with its stream. Their time begins when it is told them.
-    pub(crate) fn new(engine: &mut Engine, jobs: Jobs<'a>, streams: &[Stream], patience: Duration) -> Self {
+    /// The jobs, each with its stream, and the place for their work. Their time begins when it is told them.
+    pub(crate) fn new(
+        engine: &mut Engine,
+        jobs: Jobs<'a>,
+        streams: &[Stream],
+        patience: Duration,
+        done: &'a mut Option<(Instant, Done)>,
+    ) -> Self {
         let context = engine.context;
         let stream = |stream: &Stream| engine.add_stream(DISK, Stream { context, ..*stream });
-        Self { jobs, streams: streams.iter().map(stream).collect(), patience, done: None }
+        Self { jobs, streams: streams.iter().map(stream).collect(), patience, done }
     }
 }
 
@@ -61,32 +65,24 @@ fn submit(engine: &mut Engine, job: usize, stream: StreamId, ask: &Ask) -> bool 
 impl Front for Programs<'_> {
     const ASKS_BY_ITSELF: bool = true;
 
-    type Done = Done;
-
-    fn completed(&mut self, _engine: &mut Engine, _now: Instant, what: u64, _completion: &Completion) {
-        unreachable!("programs ask the kernel for nothing: {what}")
-    }
-
-    fn woken(&mut self, _engine: &mut Engine, _now: Instant) {}
-
-    fn look_at_clock(&mut self, _engine: &mut Engine, now: Instant) {
+    fn look_at_clock(&mut self, engine: &mut Engine) {
         if self.done.is_some() {
             return;
         }
-        if self.jobs.course().is_over(now) {
-            self.done = Some((now, self.jobs.finish()));
+        if self.jobs.course.is_over(engine.now) {
+            *self.done = Some((engine.now, self.jobs.finish()));
         } else {
-            self.jobs.sample(now);
+            self.jobs.sample(engine.now);
         }
     }
 
-    fn news(&mut self, engine: &mut Engine, now: Instant, ticket: usize, news: News) {
+    fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
         let owner = engine.owner(ticket);
-        if !self.jobs.course().is_over(now) {
+        if !self.jobs.course.is_over(engine.now) {
             let (job, token) = ((owner >> 32) as usize, owner as u32);
             match news {
-                News::Ended(outcome) => self.jobs.ended(now, job, token, outcome),
-                News::TimedOut => self.jobs.ended(now, job, token, Outcome::Failed(Errno::ETIMEDOUT)),
+                News::Ended(outcome) => self.jobs.ended(engine.now, job, token, outcome),
+                News::TimedOut => self.jobs.ended(engine.now, job, token, Outcome::Failed(Errno::ETIMEDOUT)),
                 News::Released => {}
             }
         }
@@ -95,25 +91,18 @@ impl Front for Programs<'_> {
         }
     }
 
-    fn go_on(&mut self, engine: &mut Engine, now: Instant) -> bool {
-        if self.jobs.course().is_over(now) {
+    fn go_on(&mut self, engine: &mut Engine) -> bool {
+        if self.jobs.course.is_over(engine.now) {
             return false;
         }
         let streams = &self.streams;
-        self.jobs.ask(now, |job, ask, by_itself| {
+        self.jobs.ask(engine.now, |job, ask, by_itself| {
             let taken = submit(engine, job, streams[job], ask);
             if taken && by_itself {
-                engine.turn(now); // it goes on before the next can be merged with it
+                engine.turn(engine.now); // it goes on before the next can be merged with it
             }
             taken
         })
-    }
-
-    fn arm(&mut self, _engine: &mut Engine, _now: Instant) {}
-
-    /// Jobs that wait for memory ask again in each round.
-    fn waits_for_memory(&self) -> bool {
-        false
     }
 
     fn poll_timeout(&self, _now: Instant) -> Option<Instant> {
@@ -126,10 +115,5 @@ impl Front for Programs<'_> {
 
     fn is_over(&self, engine: &Engine) -> bool {
         self.done.is_some() && engine.open() == 0
-    }
-
-    fn finish(&mut self) -> Done {
-        let (_, done) = self.done.take().expect("a worker leaves programs whose time is over");
-        done
     }
 }

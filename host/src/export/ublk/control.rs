@@ -12,7 +12,6 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use super::proto::{self, INFO, Info, Order, PARAMS, Params};
 
-/// Where orders are given.
 const PLACE: &str = "/dev/ublk-control";
 
 /// Bytes of an order for the path of a device's own file, zeroes after it.
@@ -21,7 +20,6 @@ const PATH: usize = 32;
 /// How often it is tried anew what the kernel says is not possible yet.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// Someone who gives orders.
 pub(super) struct Control {
     file: File,
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
@@ -41,7 +39,7 @@ impl Control {
             ErrorKind::PermissionDenied => format!(
                 "{PLACE} may not be used by user {}: run as root, or let a udev rule give it to this user and set unprivileged \
                  (docs/ublk.md)",
-                user()
+                rustix::process::geteuid().as_raw()
             ),
             _ => format!("{PLACE}: {error}"),
         })?;
@@ -50,7 +48,7 @@ impl Control {
         let mut control = Self { file, ring, features: 0 };
         let mut features = [0; 8];
         control
-            .order(Order::GetFeatures, u32::MAX, false, &mut features, 0)
+            .order(Order::GET_FEATURES, u32::MAX, false, &mut features, 0)
             .map_err(|error| format!("{PLACE} does not say what it can do ({error}): Linux 6.5 or newer is needed"))?;
         control.features = u64::from_ne_bytes(features);
         if control.features & proto::NEED_GET_DATA == 0 {
@@ -62,7 +60,6 @@ impl Control {
         Ok(control)
     }
 
-    /// The abilities of the driver, by name.
     pub(super) fn show_features(&self) -> String {
         proto::names(self.features)
     }
@@ -80,7 +77,7 @@ impl Control {
         all.extend_from_slice(data);
         let addr = if all.is_empty() { 0 } else { all.as_mut_ptr() as u64 };
         let bytes = proto::control(dev, addr, all.len() as u16, number, path as u16);
-        let entry = opcode::UringCmd80::new(types::Fd(self.file.as_raw_fd()), order.code()).cmd(bytes).build();
+        let entry = opcode::UringCmd80::new(types::Fd(self.file.as_raw_fd()), order.code).cmd(bytes).build();
         // SAFETY: `all` and the descriptor stay until the completion was taken: nothing leaves the loop below before that.
         unsafe { self.ring.submission().push(&entry) }.expect("one order at a time");
         let result = loop {
@@ -105,9 +102,9 @@ impl Control {
     }
 
     /// An order with a number alone. An order that a signal interrupts has done nothing, or all but waiting.
-    pub(super) fn tell(&mut self, order: Order, dev: Named, number: u64) -> io::Result<()> {
+    pub(super) fn tell(&mut self, order: Order, dev: &Info, number: u64) -> io::Result<()> {
         loop {
-            match self.order(order, dev.id, dev.by_path, &mut [], number) {
+            match self.order(order, dev.id, dev.by_path(), &mut [], number) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 other => return other,
             }
@@ -118,11 +115,11 @@ impl Control {
     ///
     /// # Errors
     /// The order that could not be carried out, and why.
-    pub(super) fn remove(&mut self, dev: Named) -> Result<(), String> {
-        for order in [Order::StopDev, Order::DelDev] {
+    pub(super) fn remove(&mut self, dev: &Info) -> Result<(), String> {
+        for order in [Order::STOP_DEV, Order::DEL_DEV] {
             match self.tell(order, dev, 0) {
                 Err(error) if error.raw_os_error() != Some(libc::ENODEV) => {
-                    return Err(format!("{} cannot be removed ({}: {error})", block_path(dev.id), order.name()));
+                    return Err(format!("{} cannot be removed ({}: {error})", block_path(dev.id), order.name));
                 }
                 _ => {}
             }
@@ -133,34 +130,33 @@ impl Control {
     /// The driver's record of a device of any server.
     pub(super) fn info(&mut self, id: u32) -> io::Result<Info> {
         let mut bytes = [0; INFO];
-        self.order(Order::GetDevInfo2, id, true, &mut bytes, 0)?;
+        self.order(Order::GET_DEV_INFO2, id, true, &mut bytes, 0)?;
         Ok(Info::read(&bytes))
     }
 
     /// Adds a device; with `u32::MAX` the driver chooses its number. Answers the resulting device.
     pub(super) fn add(&mut self, wanted: &Info) -> io::Result<Info> {
         let mut bytes = wanted.bytes();
-        self.order(Order::AddDev, wanted.id, false, &mut bytes, 0)?;
+        self.order(Order::ADD_DEV, wanted.id, false, &mut bytes, 0)?;
         Ok(Info::read(&bytes))
     }
 
-    pub(super) fn set_params(&mut self, dev: Named, params: &Params) -> io::Result<()> {
-        self.order(Order::SetParams, dev.id, dev.by_path, &mut params.bytes(), 0)
+    pub(super) fn set_params(&mut self, dev: &Info, params: &Params) -> io::Result<()> {
+        self.order(Order::SET_PARAMS, dev.id, dev.by_path(), &mut params.bytes(), 0)
     }
 
-    /// The parameters of a device.
-    pub(super) fn params(&mut self, dev: Named) -> io::Result<Params> {
+    pub(super) fn params(&mut self, dev: &Info) -> io::Result<Params> {
         let mut bytes = [0; PARAMS];
         bytes[..4].copy_from_slice(&(PARAMS as u32).to_ne_bytes());
-        self.order(Order::GetParams, dev.id, dev.by_path, &mut bytes, 0)?;
+        self.order(Order::GET_PARAMS, dev.id, dev.by_path(), &mut bytes, 0)?;
         Ok(Params::read(&bytes))
     }
 
     /// Takes a device that has no server for this process; waits, for so long at most, until the one that had it is gone.
-    pub(super) fn take_over(&mut self, dev: Named, patience: Duration) -> io::Result<()> {
+    pub(super) fn take_over(&mut self, dev: &Info, patience: Duration) -> io::Result<()> {
         let until = Instant::now() + patience;
         loop {
-            match self.tell(Order::StartUserRecovery, dev, 0) {
+            match self.tell(Order::START_USER_RECOVERY, dev, 0) {
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < until => {
                     std::thread::sleep(AGAIN)
                 }
@@ -177,31 +173,15 @@ impl Control {
     }
 }
 
-/// A device, as orders name it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Named {
-    pub(super) id: u32,
-    /// It needs no privileges, but leave to use its file.
-    pub(super) by_path: bool,
-}
-
-impl Named {
-    pub(super) const fn of(info: &Info) -> Self {
-        Self { id: info.id, by_path: info.flags & proto::UNPRIVILEGED_DEV != 0 }
-    }
-}
-
 /// The file by which a device's server has it.
 pub(super) fn device_path(id: u32) -> String {
     format!("/dev/ublkc{id}")
 }
 
-/// The block device.
 pub(super) fn block_path(id: u32) -> String {
     format!("/dev/ublkb{id}")
 }
 
-/// The numbers of all devices.
 pub(super) fn all() -> Vec<u32> {
     let there = |place: &str| std::fs::read_dir(place).ok();
     let entries = there("/sys/class/ublk-char").or_else(|| there("/dev")).into_iter().flatten().filter_map(Result::ok);
@@ -209,12 +189,6 @@ pub(super) fn all() -> Vec<u32> {
     let mut numbers: Vec<_> = entries.filter_map(number).collect();
     numbers.sort_unstable();
     numbers
-}
-
-/// The user that this process runs as.
-fn user() -> u32 {
-    // SAFETY: it takes nothing and cannot fail.
-    unsafe { libc::geteuid() }
 }
 
 /// Whether a process runs, and is not dead already.

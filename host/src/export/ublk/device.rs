@@ -26,11 +26,11 @@ use std::time::{Duration, Instant};
 
 use fairlift_core::ContextId;
 
-use super::control::{self, Control, Named, block_path, device_path};
+use super::control::{self, Control, block_path, device_path};
 use super::names;
 use super::proto::{self, DESCRIPTOR, Info, Order, Params, QUEUE_STRIDE, State};
 use super::syntax::Ublk;
-use crate::config::{Backing, SocketMode, WayIn as _};
+use crate::config::{Backing, WayIn as _};
 use crate::export::offer::Offer;
 use crate::export::present::Newcomers;
 use crate::export::service::Service;
@@ -49,43 +49,32 @@ const DEPTH: u16 = 128;
 /// The first bits of a mark: it is one of ours.
 const MARK: u64 = 0xfa17 << 48;
 
-/// A device of this server.
 pub(crate) struct BlockDevice {
-    dev: Named,
+    /// The driver's record of it.
+    pub(super) info: Info,
+    pub(super) ublk: Ublk,
     /// The number of its export.
     pub(super) export: u64,
     /// The name of its export.
     pub(super) name: String,
-    pub(super) queues: u16,
-    /// Requests of each queue.
-    pub(super) depth: u16,
-    request_max: u32,
     /// A previous server had made it.
     recovered: bool,
     /// That server hands over to this one (blockdev.7).
-    is_handed: bool,
-    /// Requests that its server had fetched and not answered go to the next server.
-    reissues: bool,
-    /// It is left for the next server when this one ends.
-    leave: bool,
-    is_removed: AtomicBool,
-    /// The server goes on without it.
-    optional: bool,
-    /// Its permissions.
-    mode: Option<SocketMode>,
+    pub(super) is_handed: bool,
+    /// Its export is removed: no server is to go on with it.
+    pub(super) is_removed: AtomicBool,
     /// In bytes, as its clients see it.
     size: AtomicU64,
     features: u64,
     link: Option<PathBuf>,
     is_live: AtomicBool,
     /// Its queues begin with nothing more: what is asked is for another server.
-    is_left: AtomicBool,
+    pub(super) is_left: AtomicBool,
     why_not: Mutex<Option<String>>,
     /// blockdev.5
     at_work: Mutex<Stage>,
 }
 
-/// How far it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     /// The driver knows it.
@@ -128,19 +117,17 @@ impl BlockDevice {
         takes_over: bool,
     ) -> Result<Self, String> {
         ublk.check()?;
-        let mut control = Control::open()?;
+        let mut maker = Maker { control: Control::open()?, ublk, export, params: params(export, request_max) };
         let mark = mark(&export.name, backing, export.offset);
-        let params = params(export, request_max);
         let outlives = backing.about().outlives; // blockdev.1
         let recovers = outlives && ublk.recover && !ublk.unprivileged;
         if takes_over {
-            return Self::of_another(&mut control, ublk, export, &params, |info| {
-                recovers && (info.mark == mark || ublk.adopt && ublk.id == Some(info.id))
-            });
+            let is_it = |info: &Info| recovers && (info.mark == mark || ublk.adopt && ublk.id == Some(info.id));
+            return maker.of_another(is_it);
         }
         let (mut found, own) = (None, std::process::id() as i32);
         for id in ublk.id.map_or_else(control::all, |id| vec![id]) {
-            let info = match control.info(id) {
+            let info = match maker.control.info(id) {
                 Ok(info) => info,
                 Err(error) if [Some(libc::ENODEV), Some(libc::ENOENT)].contains(&error.raw_os_error()) => continue,
                 Err(error) if ublk.id.is_some() => return Err(format!("{}: {error}", device_path(id))),
@@ -174,7 +161,7 @@ impl BlockDevice {
                 }
                 (State::Dead, _) if is_ours(info.mark) => {
                     // It was stopped, or was never started: its server has died.
-                    let gone = control.tell(Order::DelDev, Named::of(&info), 0);
+                    let gone = maker.control.tell(Order::DEL_DEV, &info, 0);
                     gone.map_err(|error| format!("{} is of no use, and cannot be removed: {error}", device_path(id)))?;
                 }
                 _ => {
@@ -188,7 +175,7 @@ impl BlockDevice {
             }
         }
         if let Some(info) = found {
-            return Self::found(&mut control, ublk, export, &params, &info);
+            return maker.found(&info);
         }
         if let (true, Some(id)) = (ublk.adopt, ublk.id) {
             return Err(format!(
@@ -196,9 +183,9 @@ impl BlockDevice {
                 control::show(&control::all())
             ));
         }
-        let info = Self::add(&mut control, ublk, recovers, mark, params.request_max, workers)?;
-        let device = Self::new(ublk, export, &info, export.size, control.features, false);
-        if device.dev.by_path {
+        let info = maker.add(recovers, mark, workers)?;
+        let device = maker.device(&info, export.size, false);
+        if device.info.by_path() {
             until_ours(&device_path(info.id)).map_err(|error| {
                 format!(
                     "{} does not come to belong to this user ({error}): an unprivileged device needs a udev rule that gives it \
@@ -207,103 +194,11 @@ impl BlockDevice {
                 )
             })?;
         }
-        match control.set_params(device.dev, &params) {
-            Ok(()) => Ok(device),
-            Err(error) => {
-                Err(format!("the kernel does not take a ublk device such as this export (SET_PARAMS: {error})"))
-            }
-        }
-    }
-
-    /// A device that another server has made.
-    fn found(
-        control: &mut Control,
-        ublk: &Ublk,
-        export: &Export,
-        params: &Params,
-        info: &Info,
-    ) -> Result<Self, String> {
-        let path = block_path(info.id);
-        info.is_spoken().map_err(|why| format!("{path} cannot be taken over: {why}"))?;
-        let was = control.params(Named::of(info)).map_err(|error| format!("{path}: {error}"))?;
-        was.is_served_by(params).map_err(|why| format!("{path} {why}, or `fairlift ublk remove {}`", info.id))?;
-        if !ublk.partitions && info.flags & (proto::NO_AUTO_PART_SCAN | proto::UNPRIVILEGED_DEV) == 0 {
-            return Err(format!("{path} was made with partitions: `fairlift ublk remove {}` first", info.id));
-        }
-        Ok(Self::new(ublk, export, info, was.size, control.features, true))
-    }
-
-    fn add(
-        control: &mut Control,
-        ublk: &Ublk,
-        recovers: bool,
-        mark: u64,
-        request_max: u32,
-        workers: usize,
-    ) -> Result<Info, String> {
-        let mut flags = proto::CMD_IOCTL_ENCODE | proto::NEED_GET_DATA;
-        let recovery = proto::USER_RECOVERY | proto::USER_RECOVERY_REISSUE;
-        if recovers {
-            flags |= recovery & control.features;
-        }
-        if ublk.unprivileged {
-            flags |= proto::UNPRIVILEGED_DEV; // it has no partitions anyway
-        } else if !ublk.partitions {
-            if control.features & proto::NO_AUTO_PART_SCAN == 0 {
-                return Err(format!(
-                    "this kernel looks for partitions on every ublk device of a privileged server (no_auto_part_scan is not among what its \
-                     driver can do: {}); leave partitions=false out, or make the device unprivileged",
-                    control.show_features()
-                ));
-            }
-            flags |= proto::NO_AUTO_PART_SCAN;
-        }
-        let wanted = Info {
-            queues: ublk.queues.unwrap_or(workers as u16),
-            depth: ublk.depth.unwrap_or(DEPTH),
-            request_max,
-            id: ublk.id.unwrap_or(u32::MAX),
-            pid: std::process::id() as i32,
-            flags,
-            mark,
-            ..Info::default()
-        };
-        let info = control.add(&wanted).map_err(|error| not_added(&error, &wanted))?;
-        if recovers && info.flags & recovery != recovery {
-            tracing::warn!("ublk: this kernel's devices do not outlive their server ({})", control.show_features());
-        }
-        Ok(info)
-    }
-
-    fn new(ublk: &Ublk, export: &Export, info: &Info, size: u64, features: u64, recovered: bool) -> Self {
-        let outlives = info.flags & proto::USER_RECOVERY != 0;
-        Self {
-            dev: Named::of(info),
-            export: export.id,
-            name: export.name.clone(),
-            queues: info.queues,
-            depth: info.depth,
-            request_max: info.request_max,
-            recovered,
-            is_handed: false,
-            reissues: info.flags & proto::USER_RECOVERY_REISSUE != 0,
-            leave: ublk.leave && outlives,
-            is_removed: AtomicBool::new(false),
-            optional: ublk.optional,
-            mode: ublk.file,
-            size: AtomicU64::new(size),
-            features,
-            link: names::link(&export.name),
-            is_live: AtomicBool::new(false),
-            is_left: AtomicBool::new(false),
-            why_not: Mutex::default(),
-            at_work: Mutex::new(Stage::Made),
-        }
-    }
-
-    /// Its export has this number.
-    pub(super) const fn belongs_to(&mut self, export: u64) {
-        self.export = export;
+        let taken = maker.control.set_params(&device.info, &maker.params);
+        taken.map_err(|error| {
+            format!("the kernel does not take a ublk device such as this export (SET_PARAMS: {error})")
+        })?;
+        Ok(device)
     }
 
     fn at_work(&self) -> MutexGuard<'_, Stage> {
@@ -311,22 +206,13 @@ impl BlockDevice {
     }
 
     pub(super) fn path(&self) -> String {
-        block_path(self.dev.id)
+        block_path(self.info.id)
     }
 
     /// Whether it is left for the next server when this one ends.
     pub(super) fn leaves(&self) -> bool {
-        self.leave && !self.is_removed.load(Ordering::Acquire)
-    }
-
-    /// Its export is removed: no server is to go on with it.
-    pub(super) fn set_removed(&self) {
-        self.is_removed.store(true, Ordering::Release);
-    }
-
-    /// Whether another server is to go on with it, and this one to begin with nothing more.
-    pub(super) fn is_left(&self) -> bool {
-        self.is_left.load(Ordering::Acquire)
+        let outlives = self.info.flags & proto::USER_RECOVERY != 0;
+        self.ublk.leave && outlives && !self.is_removed.load(Ordering::Acquire)
     }
 
     /// Whether it is there; that it is not yet is no error.
@@ -338,11 +224,6 @@ impl BlockDevice {
         why.map_or_else(|| Ok(self.is_live.load(Ordering::Acquire)), Err)
     }
 
-    /// Whether the server can do without it.
-    pub(super) const fn is_optional(&self) -> bool {
-        self.optional
-    }
-
     pub(super) fn view(&self) -> DeviceView {
         DeviceView {
             export: self.name.clone(),
@@ -350,14 +231,14 @@ impl BlockDevice {
             link: self.link.as_ref().map(|link| link.display().to_string()),
             live: self.is_live.load(Ordering::Acquire),
             recovered: self.recovered,
-            queues: self.queues,
-            depth: self.depth,
+            queues: self.info.queues,
+            depth: self.info.depth,
         }
     }
 
     /// The operations that it offers of the export.
     pub(super) fn offer(&self, export: &Export) -> Offer {
-        offer(export, self.request_max)
+        offer(export, self.info.request_max)
     }
 
     /// Gives its queues to the workers and starts it, which has its partitions looked for. Waits in the kernel.
@@ -373,23 +254,25 @@ impl BlockDevice {
         let fail = |what: &str, error: &io::Error| format!("{}: {what}: {error}", self.path());
         let mut control = Control::open()?;
         if self.recovered {
-            control.take_over(self.dev, if self.is_handed { PATIENCE_HANDED } else { PATIENCE }).map_err(|error| {
-                match error.raw_os_error() {
+            control.take_over(&self.info, if self.is_handed { PATIENCE_HANDED } else { PATIENCE }).map_err(
+                |error| match error.raw_os_error() {
                     Some(libc::EBUSY) => format!("{} is served by another process", self.path()),
                     _ => fail("the driver does not give it to another server (START_USER_RECOVERY)", &error),
-                }
-            })?;
+                },
+            )?;
         }
-        let file = open(&device_path(self.dev.id)).map_err(|error| fail("its own file cannot be had", &error))?;
+        let file = open(&device_path(self.info.id)).map_err(|error| fail("its own file cannot be had", &error))?;
         let file = Arc::new(OwnedFd::from(file));
         let workers = service.notifiers.workers();
-        let map = |number| Descriptors::map(&file, number, self.depth);
-        let all: Vec<_> =
-            (0..self.queues).map(map).collect::<Result<_, _>>().map_err(|error| fail("it cannot be mapped", &error))?;
+        let map = |number| Descriptors::map(&file, number, self.info.depth);
+        let all: Vec<_> = (0..self.info.queues)
+            .map(map)
+            .collect::<Result<_, _>>()
+            .map_err(|error| fail("it cannot be mapped", &error))?;
         *stage = Stage::Given;
         for (number, descriptors) in (0..).zip(all) {
             // Small devices with one queue each are not all the first worker's.
-            let worker = ContextId(((u64::from(self.dev.id) + u64::from(number)) % workers as u64) as u16);
+            let worker = ContextId(((u64::from(self.info.id) + u64::from(number)) % workers as u64) as u16);
             let newcomer = Newcomer {
                 device: Arc::clone(self),
                 export: Arc::clone(&export),
@@ -401,15 +284,16 @@ impl BlockDevice {
             service.notifiers.ring_bell(worker);
         }
         drop((file, export));
-        let (order, pid) = (if self.recovered { Order::EndUserRecovery } else { Order::StartDev }, std::process::id());
+        let (order, pid) =
+            (if self.recovered { Order::END_USER_RECOVERY } else { Order::START_DEV }, std::process::id());
         control
-            .tell(order, self.dev, pid.into())
-            .map_err(|error| fail(&format!("it does not start ({})", order.name()), &error))?;
-        if let Some(mode) = self.mode {
+            .tell(order, &self.info, pid.into())
+            .map_err(|error| fail(&format!("it does not start ({})", order.name), &error))?;
+        if let Some(mode) = self.ublk.file {
             mode.put(Path::new(&self.path())).map_err(|why| format!("{}: {why}", self.path()))?; // blockdev.6
         }
         if let Some(link) = &self.link
-            && let Err(error) = names::set(link, self.dev.id)
+            && let Err(error) = names::set(link, self.info.id)
         {
             tracing::warn!("export {:?}: {} cannot be made: {error}", self.name, link.display());
         }
@@ -429,7 +313,6 @@ impl BlockDevice {
         Ok(())
     }
 
-    /// It could not be started.
     pub(super) fn fails(&self, why: String) {
         *self.why_not.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }
@@ -479,15 +362,15 @@ impl BlockDevice {
         let mut control = Control::open()?;
         let is_live = self.is_live.swap(false, Ordering::AcqRel);
         if is_live {
-            write_back(self.dev.id); // blockdev.4
+            write_back(self.info.id); // blockdev.4
         }
-        if let Err(why) = control.remove(self.dev) {
+        if let Err(why) = control.remove(&self.info) {
             self.is_live.store(is_live, Ordering::Release);
             return Err(why);
         }
         *stage = Stage::Gone;
         if let Some(link) = &self.link {
-            names::unset(link, self.dev.id);
+            names::unset(link, self.info.id);
         }
         if before != Stage::Made {
             tracing::info!(export = self.name, path = self.path(), "ublk: the device is removed");
@@ -518,7 +401,7 @@ impl BlockDevice {
         }
         let sectors = size / fairlift_core::Sector::SIZE;
         let stopped = Control::open().and_then(|mut control| {
-            control.tell(Order::UpdateSize, self.dev, sectors).map_err(|error| format!("UPDATE_SIZE: {error}"))
+            control.tell(Order::UPDATE_SIZE, &self.info, sectors).map_err(|error| format!("UPDATE_SIZE: {error}"))
         });
         match stopped {
             Ok(()) => tracing::info!(export, path, size, "ublk: the device has grown"),
@@ -528,7 +411,85 @@ impl BlockDevice {
 
     /// The exclusive holder of the block device, who would lose something with it: a file system, a volume, swap.
     pub(super) fn holder(&self) -> Option<String> {
-        holder(self.dev.id).map(|holder| format!("{} is {holder}", self.path()))
+        holder(self.info.id).map(|holder| format!("{} is {holder}", self.path()))
+    }
+}
+
+/// What a device is made of.
+struct Maker<'a> {
+    control: Control,
+    ublk: &'a Ublk,
+    export: &'a Export,
+    /// Those of the export.
+    params: Params,
+}
+
+impl Maker<'_> {
+    /// A device that another server has made.
+    fn found(&mut self, info: &Info) -> Result<BlockDevice, String> {
+        let path = block_path(info.id);
+        info.is_spoken().map_err(|why| format!("{path} cannot be taken over: {why}"))?;
+        let was = self.control.params(info).map_err(|error| format!("{path}: {error}"))?;
+        was.is_served_by(&self.params).map_err(|why| format!("{path} {why}, or `fairlift ublk remove {}`", info.id))?;
+        if !self.ublk.partitions && info.flags & (proto::NO_AUTO_PART_SCAN | proto::UNPRIVILEGED_DEV) == 0 {
+            return Err(format!("{path} was made with partitions: `fairlift ublk remove {}` first", info.id));
+        }
+        Ok(self.device(info, was.size, true))
+    }
+
+    fn add(&mut self, recovers: bool, mark: u64, workers: usize) -> Result<Info, String> {
+        let Self { control, ublk, .. } = self;
+        let mut flags = proto::CMD_IOCTL_ENCODE | proto::NEED_GET_DATA;
+        let recovery = proto::USER_RECOVERY | proto::USER_RECOVERY_REISSUE;
+        if recovers {
+            flags |= recovery & control.features;
+        }
+        if ublk.unprivileged {
+            flags |= proto::UNPRIVILEGED_DEV; // it has no partitions anyway
+        } else if !ublk.partitions {
+            if control.features & proto::NO_AUTO_PART_SCAN == 0 {
+                return Err(format!(
+                    "this kernel looks for partitions on every ublk device of a privileged server (no_auto_part_scan is not among what its \
+                     driver can do: {}); leave partitions=false out, or make the device unprivileged",
+                    control.show_features()
+                ));
+            }
+            flags |= proto::NO_AUTO_PART_SCAN;
+        }
+        let wanted = Info {
+            queues: ublk.queues.unwrap_or(workers as u16),
+            depth: ublk.depth.unwrap_or(DEPTH),
+            request_max: self.params.request_max,
+            id: ublk.id.unwrap_or(u32::MAX),
+            pid: std::process::id() as i32,
+            flags,
+            mark,
+            ..Info::default()
+        };
+        let info = control.add(&wanted).map_err(|error| not_added(&error, &wanted))?;
+        if recovers && info.flags & recovery != recovery {
+            tracing::warn!("ublk: this kernel's devices do not outlive their server ({})", control.show_features());
+        }
+        Ok(info)
+    }
+
+    fn device(&self, info: &Info, size: u64, recovered: bool) -> BlockDevice {
+        BlockDevice {
+            info: *info,
+            ublk: self.ublk.clone(),
+            export: self.export.id,
+            name: self.export.name.clone(),
+            recovered,
+            is_handed: false,
+            is_removed: AtomicBool::new(false),
+            size: AtomicU64::new(size),
+            features: self.control.features,
+            link: names::link(&self.export.name),
+            is_live: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
+            why_not: Mutex::default(),
+            at_work: Mutex::new(Stage::Made),
+        }
     }
 }
 
@@ -549,7 +510,7 @@ impl Drop for BlockDevice {
             && !self.recovered
             && let Ok(mut control) = Control::open()
         {
-            let _ = control.tell(Order::DelDev, self.dev, 0);
+            let _ = control.tell(Order::DEL_DEV, &self.info, 0);
         }
     }
 }

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use fairlift_core::Instant;
-
 use super::device::Newcomer;
 use super::queue::UblkQueue;
 use super::queue_slots::QueueSlots;
@@ -17,7 +15,6 @@ use crate::export::present::{Fate, Present};
 use crate::export::service::{Client, Exports, Service};
 use crate::kernel::ring::Completion;
 
-/// The queues of a worker.
 pub(crate) struct Ublk {
     service: Arc<Service>,
     /// The state that all workers share.
@@ -42,26 +39,22 @@ pub(crate) struct Ublk {
 const CLIENTS: usize = TICKET as usize;
 
 impl Ublk {
-    /// No queues yet.
     pub(crate) fn new(common: Arc<Ublks>) -> Self {
         let service = Arc::clone(&common.service);
-        let (newcomers, waiting, ending, spent, draining) = Default::default();
-        let holds = service.hold.is_on();
         Self {
+            queues: QueueSlots::new(),
+            newcomers: Vec::new(),
+            waiting: Vec::new(),
+            ending: Vec::new(),
+            spent: Vec::new(),
+            present: Present::default(),
+            draining: false,
+            holds: service.hold.is_on(),
             service,
             common,
-            queues: QueueSlots::new(),
-            newcomers,
-            waiting,
-            ending,
-            spent,
-            present: Present::default(),
-            draining,
-            holds,
         }
     }
 
-    /// A queue was given to this worker.
     fn welcome(&mut self, engine: &mut Engine, newcomer: Newcomer) {
         let Newcomer { device, export, file, number, descriptors } = newcomer;
         // It may have changed on the way here.
@@ -84,8 +77,8 @@ impl Ublk {
 
     /// Begins with nothing more of devices that are left to another server.
     fn look_at_left(&mut self) {
-        for (queue_slot, queue) in self.queues.all().filter(|(_, queue)| queue.device.is_left()) {
-            queue.leave();
+        for (queue_slot, queue) in self.queues.all().filter(|(_, queue)| queue.device.is_left.load(Ordering::Acquire)) {
+            queue.left = true;
             self.ending.push(queue_slot);
         }
     }
@@ -101,11 +94,7 @@ impl Ublk {
 }
 
 impl Front for Ublk {
-    const ASKS_BY_ITSELF: bool = false;
-
-    type Done = ();
-
-    fn completed(&mut self, engine: &mut Engine, _now: Instant, what: u64, completion: &Completion) {
+    fn completed(&mut self, engine: &mut Engine, what: u64, completion: &Completion) {
         let Tag { queue_slot, tag } = Tag::of_event(what);
         // A request of a queue that has left is for the next server.
         let Some(queue) = self.queues.answered(queue_slot) else { return };
@@ -120,13 +109,12 @@ impl Front for Ublk {
         }
     }
 
-    /// There may be newcomers, or devices that are left.
-    fn woken(&mut self, engine: &mut Engine, _now: Instant) {
+    fn woken(&mut self, engine: &mut Engine) {
         self.newcomers.append(&mut self.common.newcomers.take(engine.context));
         self.look_at_left();
     }
 
-    fn look_at_clock(&mut self, engine: &mut Engine, _now: Instant) {
+    fn look_at_clock(&mut self, engine: &mut Engine) {
         for newcomer in std::mem::take(&mut self.newcomers) {
             self.welcome(engine, newcomer);
             self.look_at_left();
@@ -135,16 +123,16 @@ impl Front for Ublk {
     }
 
     #[inline]
-    fn news(&mut self, engine: &mut Engine, _now: Instant, ticket: usize, news: News) {
+    fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
         let Tag { queue_slot, tag } = Tag::of_ticket(engine.owner(ticket));
         let queue = self.queues.get(queue_slot).expect("a queue stays while it serves something");
         self.spent.extend(queue.news(engine, ticket, tag, news));
-        if queue.is_left() {
+        if queue.left {
             self.ending.push(queue_slot);
         }
     }
 
-    fn go_on(&mut self, engine: &mut Engine, _now: Instant) -> bool {
+    fn go_on(&mut self, engine: &mut Engine) -> bool {
         if self.holds {
             return false; // hold.1
         }
@@ -158,12 +146,12 @@ impl Front for Ublk {
         some
     }
 
-    fn arm(&mut self, engine: &mut Engine, _now: Instant) {
+    fn arm(&mut self, engine: &mut Engine) {
         for queue_slot in std::mem::take(&mut self.ending) {
             let Some(queue) = self.queues.get(queue_slot).filter(|queue| queue.is_over()) else { continue };
             // Collected requests for it name its descriptor.
             engine.ring.submit();
-            self.present.leave(queue.export().id, queue_slot);
+            self.present.leave(queue.export.id, queue_slot);
             let commands = queue.close(engine);
             self.queues.leave(queue_slot, commands);
             self.service.clients().remove(&(engine.context.0, CLIENTS + queue_slot));
@@ -189,22 +177,20 @@ impl Front for Ublk {
             && self.spent.is_empty()
             && self.common.has_drained()
     }
-
-    fn finish(&mut self) {}
 }
 
 impl Clients for Ublk {
     /// A queue whose export is gone goes on until its device is stopped.
     #[cold]
-    fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports) {
+    fn follow(&mut self, engine: &mut Engine, exports: &Exports) {
         for (queue_slot, fate) in self.present.follow(exports) {
             if let (Fate::Changed(export), Some(queue)) = (fate, self.queues.get(queue_slot)) {
-                queue.follow(engine, now, &export);
+                queue.follow(engine, &export);
             }
         }
     }
 
-    fn drain(&mut self, _engine: &mut Engine, _now: Instant) {
+    fn drain(&mut self, _engine: &mut Engine) {
         self.draining = true;
         self.common.drain();
     }
@@ -223,7 +209,7 @@ impl Clients for Ublk {
         Some(if engine.context.0 == 0 { self.common.held() } else { Ok(Vec::new()) })
     }
 
-    fn serve_on(&mut self, engine: &mut Engine, _now: Instant) {
+    fn serve_on(&mut self, engine: &mut Engine) {
         self.holds = false;
         if engine.context.0 == 0 && !self.service.draining.load(Ordering::Acquire) {
             self.common.start();

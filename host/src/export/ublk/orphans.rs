@@ -1,6 +1,6 @@
 //! Devices of this machine, whoever serves them, and those whose server has died.
 
-use super::control::{self, Control, Named, block_path};
+use super::control::{self, Control, block_path};
 use super::proto::State;
 use super::{device, names};
 
@@ -41,7 +41,7 @@ pub fn list() -> Result<Vec<Orphan>, String> {
             is_ours: device::is_ours(info.mark),
             state: info.state().name(),
             server: Some(info.pid).filter(|pid| control::runs(*pid)),
-            size: control.params(Named::of(&info)).ok().map(|params| params.size),
+            size: control.params(&info).ok().map(|params| params.size),
             queues: (info.queues, info.depth),
         })
     };
@@ -69,7 +69,7 @@ pub fn remove(id: u32, force: bool) -> Result<(), String> {
             "{path} is {holder}: let a server take it over, or use --force, which fails its waiting requests"
         ));
     }
-    control.remove(Named::of(&info))?;
+    control.remove(&info)?;
     names::forget(id);
     Ok(())
 }

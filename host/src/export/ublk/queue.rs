@@ -10,16 +10,16 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-use fairlift_core::{Bio, Errno, Extent, Flags, Instant, Op, Outcome, Sector, Stream, StreamId, Token};
+use fairlift_core::{Errno, Op, Outcome, StreamId};
 
 use super::device::{BlockDevice, Descriptors};
-use super::proto::{self, Ask, BlockRequest, CommandResult};
+use super::proto::{self, Ask, Refusal};
 use super::service::Tag;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
-use crate::export::offer::Offer;
+use crate::export::offer::{BlockRequest, Offer};
 use crate::kernel::buffer::Buffer;
 use crate::kernel::call::Call;
 use crate::kernel::ticket::Memory;
@@ -29,7 +29,7 @@ pub(super) struct UblkQueue {
     pub(super) device: Arc<BlockDevice>,
     /// By which it is served.
     file: Arc<OwnedFd>,
-    export: Arc<Export>,
+    pub(super) export: Arc<Export>,
     number: u16,
     queue_slot: usize,
     descriptors: Descriptors,
@@ -42,22 +42,24 @@ pub(super) struct UblkQueue {
     serving: usize,
     /// Requests that wait, in order (blkqueue.3).
     waiting: VecDeque<u16>,
-    /// It is left for the next server.
-    left: bool,
+    /// It is left for the next server (blkqueue.4).
+    pub(super) left: bool,
     /// The kernel found a command wrong, and that was told.
     logged: bool,
 }
 
-/// The state of a tag.
+/// A request, or why it cannot be served.
+type Decoded = Result<BlockRequest, Refusal>;
+
 enum Slot {
     /// The kernel has it.
     Away,
     /// There is a request.
-    Requested(BlockRequest),
+    Requested(Decoded),
     /// The kernel puts a write's data into this memory.
     Filling(Buffer),
     /// There is a write, with its data.
-    Filled(Buffer, BlockRequest),
+    Filled(Buffer, Decoded),
     /// The engine has it; this many bytes are moved if all goes well.
     Serving(Op, i32),
 }
@@ -70,44 +72,32 @@ impl UblkQueue {
         (number, queue_slot): (u16, usize),
         descriptors: Descriptors,
     ) -> Self {
-        let Export { disk, group, priority, .. } = *export;
-        let stream = engine.add_stream(disk, Stream { group, priority, context: engine.context });
-        let depth = device.depth;
-        let offer = device.offer(&export);
-        let slots = (0..depth).map(|_| Slot::Away).collect();
-        let (commands, serving, waiting, left, logged) = Default::default();
+        let depth = device.info.depth;
         let mut queue = Self {
-            device,
             file,
-            export,
             number,
             queue_slot,
             descriptors,
-            offer,
-            stream,
-            slots,
-            commands,
-            serving,
-            waiting,
-            left,
-            logged,
+            offer: device.offer(&export),
+            stream: export.add_stream(engine),
+            slots: (0..depth).map(|_| Slot::Away).collect(),
+            commands: 0,
+            serving: 0,
+            waiting: VecDeque::new(),
+            left: false,
+            logged: false,
+            device,
+            export,
         };
         (0..depth).for_each(|tag| queue.ask(engine, Ask::Fetch, tag, 0, 0));
         queue
     }
 
-    pub(super) fn export(&self) -> &Export {
-        &self.export
-    }
-
     /// The export has changed: what is asked from now on is of it as it is now.
-    pub(super) fn follow(&mut self, engine: &mut Engine, now: Instant, export: &Arc<Export>) {
+    pub(super) fn follow(&mut self, engine: &mut Engine, export: &Arc<Export>) {
         let before = std::mem::replace(&mut self.export, Arc::clone(export));
         self.offer = self.device.offer(export);
-        if (before.group, before.priority) != (export.group, export.priority) {
-            let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
-            engine.change_stream(now, export.disk, self.stream, stream);
-        }
+        export.change_stream(engine, &before, self.stream);
     }
 
     fn ask(&mut self, engine: &mut Engine, ask: Ask, tag: u16, result: i32, addr: u64) {
@@ -124,24 +114,24 @@ impl UblkQueue {
     pub(super) fn completed(&mut self, engine: &mut Engine, tag: u16, result: i32) {
         self.commands -= 1;
         let slot = std::mem::replace(&mut self.slots[usize::from(tag)], Slot::Away);
-        let answer = CommandResult::read(result);
-        match (slot, answer) {
-            (Slot::Filling(buffer), CommandResult::Request) => {
+        match (slot, result) {
+            (Slot::Filling(buffer), proto::REQUEST) => {
                 let what = self.read(tag);
                 self.slots[usize::from(tag)] = Slot::Filled(buffer, what);
                 self.waiting.push_back(tag);
             }
-            (Slot::Away, CommandResult::Request | CommandResult::NeedsMemory) => {
+            (Slot::Away, proto::REQUEST | proto::NEEDS_MEMORY) => {
                 let what = self.read(tag);
                 self.slots[usize::from(tag)] = Slot::Requested(what);
                 self.waiting.push_back(tag);
             }
-            (slot, answer) => {
+            (slot, _) => {
                 if let Slot::Filling(buffer) = slot {
                     engine.pool.put(buffer);
                 }
-                if let (CommandResult::Wrong(_) | CommandResult::NeedsMemory, false) = (answer, self.logged) {
-                    self.logged = true;
+                // The device has ended, or there is no more for this command.
+                let is_end = [proto::REQUEST, -libc::ENODEV, -libc::ECANCELED].contains(&result);
+                if !is_end && !std::mem::replace(&mut self.logged, true) {
                     let (export, queue) = (&self.export.name, self.number);
                     tracing::error!(
                         export,
@@ -155,7 +145,7 @@ impl UblkQueue {
         }
     }
 
-    fn read(&self, tag: u16) -> BlockRequest {
+    fn read(&self, tag: u16) -> Decoded {
         proto::request(&self.descriptors.read(tag), &self.offer)
     }
 
@@ -186,66 +176,48 @@ impl UblkQueue {
         }
         let slot = &mut self.slots[usize::from(tag)];
         let (what, memory) = match slot {
-            Slot::Requested(BlockRequest::Read { len, .. }) => {
-                let Some(buffer) = engine.pool.get(*len as usize) else { return false };
-                let Slot::Requested(what) = std::mem::replace(slot, Slot::Away) else { return true };
-                (what, Memory::Pool(buffer))
-            }
-            Slot::Requested(BlockRequest::Write { len, .. }) => {
-                let Some(buffer) = engine.pool.get(*len as usize) else { return false };
-                let addr = buffer.as_ptr() as u64;
-                *slot = Slot::Filling(buffer);
-                self.ask(engine, Ask::GetData, tag, 0, addr);
-                return true;
+            Slot::Requested(Ok(what)) if what.op.has_payload() => {
+                let Some(buffer) = engine.pool.get(what.len as usize) else { return false };
+                if what.op == Op::Write {
+                    let addr = buffer.as_ptr() as u64;
+                    *slot = Slot::Filling(buffer);
+                    self.ask(engine, Ask::GetData, tag, 0, addr);
+                    return true;
+                }
+                (Ok(*what), Memory::Pool(buffer))
             }
             Slot::Requested(what) => (*what, Memory::None),
             Slot::Filled(..) => {
                 let Slot::Filled(buffer, what) = std::mem::replace(slot, Slot::Away) else { return true };
                 // blkqueue.2
                 match what {
-                    BlockRequest::Write { len, .. } if len as usize <= buffer.bytes().len() => {
+                    Ok(write) if write.op == Op::Write && write.len as usize <= buffer.bytes().len() => {
                         (what, Memory::Pool(buffer))
-                    }
-                    BlockRequest::Refused(_) => {
-                        engine.pool.put(buffer);
-                        (what, Memory::None)
                     }
                     _ => {
                         engine.pool.put(buffer);
-                        (BlockRequest::Refused(proto::Refusal::Blocks), Memory::None)
+                        (what.and(Err(Refusal::Blocks)), Memory::None)
                     }
                 }
             }
             Slot::Away | Slot::Filling(_) | Slot::Serving(..) => return true,
         };
-        self.submit(engine, tag, what, memory);
+        match what {
+            Ok(what) => self.submit(engine, tag, what, memory),
+            Err(why) => {
+                tracing::debug!(export = self.export.name, ?why, "ublk: refused");
+                self.commit(engine, tag, -why.errno().0, None);
+            }
+        }
         true
     }
 
     fn submit(&mut self, engine: &mut Engine, tag: u16, what: BlockRequest, memory: Memory) {
-        let start = self.export.start;
-        let extent = |at: u64, len: u64| Extent::new(Sector(start.0 + at / Sector::SIZE), len / Sector::SIZE);
-        let durable = |fua| if fua { Flags::SYNC | Flags::FUA } else { Flags::SYNC };
-        let (op, extent, flags, moved) = match what {
-            BlockRequest::Read { at, len } => (Op::Read, extent(at, len), Flags::SYNC, len),
-            BlockRequest::Write { at, len, fua } => (Op::Write, extent(at, len), durable(fua), len),
-            // No sectors, but a place: it says which of the disk's backings is meant.
-            BlockRequest::Flush => (Op::Flush, Extent::new(start, 0), Flags::SYNC, 0),
-            BlockRequest::Discard { at, len } => (Op::Discard, extent(at, len), Flags::SYNC, 0),
-            BlockRequest::WriteZeroes { at, len, unmap, fua } => {
-                let keep = if unmap { Flags::NONE } else { Flags::NO_UNMAP };
-                (Op::WriteZeroes, extent(at, len), durable(fua) | keep, 0)
-            }
-            BlockRequest::Refused(why) => {
-                tracing::debug!(export = self.export.name, ?why, "ublk: refused");
-                return self.commit(engine, tag, -why.errno().0, None);
-            }
-        };
-        self.slots[usize::from(tag)] = Slot::Serving(op, moved as i32);
+        let moved = if what.op.has_payload() { what.len } else { 0 };
+        self.slots[usize::from(tag)] = Slot::Serving(what.op, moved as i32);
         self.serving += 1;
         let ticket = engine.admit(Tag { queue_slot: self.queue_slot, tag }.ticket(), memory);
-        let bio = Bio { op, flags, extent, stream: self.stream, token: Token(ticket as u64) };
-        engine.submit(self.export.disk, bio);
+        engine.submit(self.export.disk, what.bio(&self.export, self.stream, ticket));
     }
 
     /// There is news of a request. Answers the ticket if its memory is to stay until the kernel has taken what was collected.
@@ -295,11 +267,6 @@ impl UblkQueue {
         self.ask(engine, Ask::Commit, tag, result, addr);
     }
 
-    /// It is left for the next server (blkqueue.4).
-    pub(super) fn leave(&mut self) {
-        self.left = true;
-    }
-
     /// Whether nothing is left to do for it: the kernel has nothing of it, or all of it is for the next server.
     pub(super) fn is_over(&self) -> bool {
         self.serving == 0 && (self.commands == 0 && self.waiting.is_empty() || self.left && self.stands_still())
@@ -310,11 +277,6 @@ impl UblkQueue {
         self.serving == 0 && !self.slots.iter().any(|slot| matches!(slot, Slot::Filling(_)))
     }
 
-    /// Whether it was left for another server.
-    pub(super) const fn is_left(&self) -> bool {
-        self.left
-    }
-
     /// Gives back what it still has; it is over. Answers how many commands the kernel still has, which name its slot.
     pub(super) fn close(&mut self, engine: &mut Engine) -> usize {
         for slot in std::mem::take(&mut self.slots) {
@@ -322,8 +284,7 @@ impl UblkQueue {
                 engine.pool.put(buffer);
             }
         }
-        let stats = engine.remove_stream(self.export.disk, self.stream);
-        self.export.stats.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().add(&stats);
+        self.export.remove_stream(engine, self.stream);
         self.commands
     }
 }

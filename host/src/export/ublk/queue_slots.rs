@@ -25,7 +25,6 @@ impl<Q> QueueSlots<Q> {
         queue_slot
     }
 
-    /// The queue of a slot, if it is there.
     pub(super) fn get(&mut self, queue_slot: usize) -> Option<&mut Q> {
         match self.0.get_mut(queue_slot) {
             Some(QueueSlot::Taken(queue)) => Some(queue),
@@ -33,7 +32,6 @@ impl<Q> QueueSlots<Q> {
         }
     }
 
-    /// The existing queues.
     pub(super) fn all(&mut self) -> impl Iterator<Item = (usize, &mut Q)> {
         self.0.iter_mut().filter_map(|(queue_slot, there)| match there {
             QueueSlot::Taken(queue) => Some((queue_slot, queue)),

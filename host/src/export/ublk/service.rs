@@ -29,7 +29,6 @@ const START: Duration = Duration::from_secs(30);
 /// The longest time between two looks for a device.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// The devices of a server.
 pub(crate) struct Ublks {
     pub(super) service: Arc<Service>,
     /// By the numbers of their exports; also those whose exports are gone, until they are.
@@ -69,7 +68,7 @@ impl Ublks {
     /// `at_start`: the server does not go on without it, unless that was said.
     fn start_device(self: &Arc<Self>, device: Arc<BlockDevice>, at_start: bool) {
         // A device that was handed over is the kernel's meanwhile, which keeps its requests: the other clients need not be closed for it.
-        let must = at_start && !device.is_optional() && !device.is_handed();
+        let must = at_start && !device.ublk.optional && !device.is_handed;
         let (all, there) = (Arc::clone(self), Arc::clone(&device));
         let begins = self.spawn(move || {
             if let Err(why) = there.start(&all.service, &all.newcomers) {
@@ -127,7 +126,7 @@ impl Ublks {
         let all: Vec<_> = lock(&self.list).values().cloned().collect();
         let (there, stays): (Vec<_>, Vec<_>) = all.iter().partition(|device| device.stays().is_none());
         // A server that takes over has started none yet.
-        if let Some(why) = stays.iter().find(|device| !device.is_handed()).and_then(|device| device.stays()) {
+        if let Some(why) = stays.iter().find(|device| !device.is_handed).and_then(|device| device.stays()) {
             return Err(why);
         }
         let there = there.into_iter().filter(|device| device.is_there() == Ok(true));
@@ -214,7 +213,7 @@ impl Protocol for Ublks {
             Ok(mut device) => {
                 let ublks = Arc::clone(self);
                 Ok(Some(Box::new(move |export| {
-                    device.belongs_to(export.id);
+                    device.export = export.id;
                     ublks.add(device);
                 })))
             }
@@ -253,7 +252,7 @@ impl Protocol for Ublks {
         loop {
             match device.is_there() {
                 Ok(false) if Instant::now() < until && !self.draining.load(Ordering::Acquire) => {}
-                Err(why) if !device.is_optional() => return Err(why),
+                Err(why) if !device.ublk.optional => return Err(why),
                 _ => return Ok(()),
             }
             threads = self.changed.wait_timeout(threads, AGAIN).unwrap_or_else(PoisonError::into_inner).0;
@@ -276,7 +275,7 @@ impl Protocol for Ublks {
     /// Stops its device, if it has one. If that fails the device stays in the list, and is tried again when the server ends.
     fn leave(self: &Arc<Self>, export: u64) {
         let Some(device) = self.of(export) else { return };
-        device.set_removed();
+        device.is_removed.store(true, Ordering::Release);
         lock(&self.leaving).push(export);
         let ublks = Arc::clone(self);
         let begins = self.spawn(move || {

@@ -135,32 +135,34 @@ impl WayIn for Ublk {
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.queues.is_some_and(|queues| !(1..=64).contains(&queues)) {
-            return Err(format!("ublk: queues takes a number from 1 to 64, not {}", self.queues.unwrap_or(0)));
+        let numbers = [
+            ("queues", self.queues.map(u32::from), 1..=64),
+            ("depth", self.depth.map(u32::from), 1..=4096),
+            ("id", self.id, 0..=(1 << 20) - 1),
+        ];
+        for (word, number, range) in numbers {
+            if let Some(number) = number.filter(|number| !range.contains(number)) {
+                let (least, most) = range.into_inner();
+                return Err(format!("ublk: {word} takes a number from {least} to {most}, not {number}"));
+            }
         }
-        if self.depth.is_some_and(|depth| !(1..=4096).contains(&depth)) {
-            return Err(format!("ublk: depth takes a number from 1 to 4096, not {}", self.depth.unwrap_or(0)));
-        }
-        if self.id.is_some_and(|id| id >= 1 << 20) {
-            return Err(format!("ublk: id takes a number from 0 to {}, not {}", (1 << 20) - 1, self.id.unwrap_or(0)));
-        }
-        if self.leave && !self.recover {
-            return Err(
-                "ublk: leave needs recover: a device that does not outlive its server cannot be left to the next"
-                    .into(),
-            );
-        }
-        if self.leave && self.unprivileged {
-            return Err("ublk: the kernel leaves no unprivileged device to another server: leave cannot be".into());
-        }
-        if self.unprivileged && self.file.is_some() {
-            return Err(
-                "ublk: a udev rule sets the owner of an unprivileged device: mode, owner and group cannot be set here"
-                    .into(),
-            );
-        }
-        if self.adopt && self.id.is_none() {
-            return Err("ublk: adopt needs id: which device is meant".into());
+        let wrong = [
+            (
+                self.leave && !self.recover,
+                "leave needs recover: a device that does not outlive its server cannot be left to the next",
+            ),
+            (
+                self.leave && self.unprivileged,
+                "the kernel leaves no unprivileged device to another server: leave cannot be",
+            ),
+            (
+                self.unprivileged && self.file.is_some(),
+                "a udev rule sets the owner of an unprivileged device: mode, owner and group cannot be set here",
+            ),
+            (self.adopt && self.id.is_none(), "adopt needs id: which device is meant"),
+        ];
+        if let Some((_, why)) = wrong.iter().find(|(is, _)| *is) {
+            return Err(format!("ublk: {why}"));
         }
         Ok(())
     }

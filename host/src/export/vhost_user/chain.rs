@@ -12,13 +12,12 @@
 //!          by its status, and the device goes on.
 //! chain.3  A chain has at most [`DESCRIPTORS_MAX`] descriptors, so that no guest makes the server keep long lists.
 
-use std::fmt;
-
+use fairlift_core::{Flags, Op};
 use virtio_bindings::bindings::virtio_blk as blk;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Address as _, Bytes as _, GuestAddress, GuestMemoryMmap};
 
-use crate::export::offer::{Misfit, Offer};
+use crate::export::offer::{BlockRequest, Misfit, Offer};
 
 /// Pieces of data that guests may have in one request: they are told (`seg_max`).
 pub const SEGMENTS_MAX: u32 = 254;
@@ -32,18 +31,10 @@ const SECTOR: u64 = 512;
 /// The request of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChainRequest {
-    /// Read, from this byte of the device on.
-    Read(u64),
-    /// Write, from this byte on.
-    Write(u64),
-    /// Make durable what was written.
-    Flush,
-    /// Tell the device's name.
-    Id,
-    /// Forget this range, in bytes.
-    Discard(u64, u64),
-    /// Make zeroes of this range; whether its blocks may be given back.
-    WriteZeroes(u64, u64, bool),
+    /// For the disk.
+    Disk(BlockRequest),
+    /// Tell the device's name, up to this many bytes.
+    Id(u64),
     /// Answered by its status alone.
     Refused(Refusal),
 }
@@ -85,47 +76,29 @@ impl Refusal {
 }
 
 /// Why a chain is none (chain.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum Broken {
-    /// It names a descriptor that its table does not have.
+    #[error("it names descriptor {0} of a table of {1}")]
     Index(u16, u16),
-    /// It goes in circles, or has too many descriptors.
+    #[error("it goes in circles, or has more than {DESCRIPTORS_MAX} descriptors")]
     Long,
-    /// A table that is not in memory.
+    #[error("its table, at {:#x}, is not in the guest's memory", .0.0)]
     Table(GuestAddress),
-    /// An indirect table within another, or one that more descriptors follow.
+    #[error("it has an indirect table that is not its last descriptor, or is within another")]
     Nested,
-    /// An indirect table of this many bytes.
+    #[error("it has an indirect table of {0} bytes")]
     TableSize(u32),
-    /// It is longer than 4 GiB.
+    #[error("it is longer than 4 GiB")]
     Bytes,
-    /// Memory to read comes after memory to write.
+    #[error("it has memory to be read after memory to be written")]
     Order,
-    /// It has no whole header.
+    #[error("it has no whole header")]
     NoHeader,
-    /// It has no room for a status.
+    #[error("it has no room for a status")]
     NoStatus,
-    /// Its memory is not there.
+    #[error("its data or status, at {:#x}, is not in the guest's memory", .0.0)]
     Memory(GuestAddress),
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Index(index, size) => write!(f, "it names descriptor {index} of a table of {size}"),
-            Self::Long => write!(f, "it goes in circles, or has more than {DESCRIPTORS_MAX} descriptors"),
-            Self::Table(at) => write!(f, "its table, at {:#x}, is not in the guest's memory", at.0),
-            Self::Nested => {
-                f.write_str("it has an indirect table that is not its last descriptor, or is within another")
-            }
-            Self::TableSize(bytes) => write!(f, "it has an indirect table of {bytes} bytes"),
-            Self::Bytes => f.write_str("it is longer than 4 GiB"),
-            Self::Order => f.write_str("it has memory to be read after memory to be written"),
-            Self::NoHeader => f.write_str("it has no whole header"),
-            Self::NoStatus => f.write_str("it has no room for a status"),
-            Self::Memory(at) => write!(f, "its data or status, at {:#x}, is not in the guest's memory", at.0),
-        }
-    }
 }
 
 /// A request, as its chain says it; the data is with the [`Reader`].
@@ -135,8 +108,6 @@ pub struct BlkRequest {
     pub what: ChainRequest,
     /// Where its status goes.
     pub status: GuestAddress,
-    /// Bytes of data.
-    pub len: u64,
 }
 
 type Ranges = Vec<(GuestAddress, u32)>;
@@ -169,21 +140,17 @@ impl Reader {
         let kind = u32::from_le_bytes(header[..4].try_into().expect("four bytes"));
         let sector = u64::from_le_bytes(header[8..].try_into().expect("eight bytes"));
         let what = match kind {
-            blk::VIRTIO_BLK_T_IN => transfer(offer, sector, bytes(&self.writable)).map(ChainRequest::Read),
+            blk::VIRTIO_BLK_T_IN => transfer(offer, Op::Read, sector, bytes(&self.writable)),
             blk::VIRTIO_BLK_T_OUT if offer.read_only => Err(Refusal::ReadOnly),
-            blk::VIRTIO_BLK_T_OUT => transfer(offer, sector, bytes(&self.readable)).map(ChainRequest::Write),
-            blk::VIRTIO_BLK_T_FLUSH => Ok(ChainRequest::Flush),
-            blk::VIRTIO_BLK_T_GET_ID => Ok(ChainRequest::Id),
+            blk::VIRTIO_BLK_T_OUT => transfer(offer, Op::Write, sector, bytes(&self.readable)),
+            blk::VIRTIO_BLK_T_FLUSH => Ok(BlockRequest::new(Op::Flush, 0, 0)),
+            blk::VIRTIO_BLK_T_GET_ID => {
+                return Ok(BlkRequest { what: ChainRequest::Id(bytes(&self.writable)), status });
+            }
             blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => self.range(offer, memory, kind)?,
             _ => Err(Refusal::Type(kind)),
         };
-        let what = what.unwrap_or_else(ChainRequest::Refused);
-        let len = match what {
-            ChainRequest::Read(_) | ChainRequest::Id => bytes(&self.writable),
-            ChainRequest::Write(_) => bytes(&self.readable),
-            _ => 0,
-        };
-        Ok(BlkRequest { what, status, len })
+        Ok(BlkRequest { what: what.map_or_else(ChainRequest::Refused, ChainRequest::Disk), status })
     }
 
     /// Of the last chain, where the data of a write is.
@@ -198,7 +165,6 @@ impl Reader {
         &self.writable
     }
 
-    /// Collects the chain's memory.
     fn walk(&mut self, memory: &GuestMemoryMmap, table: GuestAddress, size: u16, head: u16) -> Result<(), Broken> {
         self.readable.clear();
         self.writable.clear();
@@ -253,8 +219,9 @@ impl Reader {
         offer: &Offer,
         memory: &GuestMemoryMmap,
         kind: u32,
-    ) -> Result<Result<ChainRequest, Refusal>, Broken> {
+    ) -> Result<Result<BlockRequest, Refusal>, Broken> {
         let discard = kind == blk::VIRTIO_BLK_T_DISCARD;
+        let op = if discard { Op::Discard } else { Op::WriteZeroes };
         if offer.read_only {
             return Ok(Err(Refusal::ReadOnly));
         }
@@ -276,22 +243,20 @@ impl Reader {
             return Ok(Err(Refusal::Type(kind)));
         }
         let place = offer.range(sector, len).map_err(|why| Refusal::of(why, sector, len));
-        Ok(place.map(|at| match discard {
-            true => ChainRequest::Discard(at, len),
-            false => ChainRequest::WriteZeroes(at, len, flags & 1 != 0),
-        }))
+        let keeps = if discard || flags & 1 != 0 { Flags::NONE } else { Flags::NO_UNMAP };
+        Ok(place.map(|at| BlockRequest { op, at, len, flags: Flags::SYNC | keeps }))
     }
 }
 
-fn transfer(offer: &Offer, sector: u64, len: u64) -> Result<u64, Refusal> {
-    offer.transfer(sector, len).map_err(|why| Refusal::of(why, sector, len))
+fn transfer(offer: &Offer, op: Op, sector: u64, len: u64) -> Result<BlockRequest, Refusal> {
+    let at = offer.transfer(sector, len).map_err(|why| Refusal::of(why, sector, len))?;
+    Ok(BlockRequest::new(op, at, len))
 }
 
 fn bytes(ranges: &[(GuestAddress, u32)]) -> u64 {
     ranges.iter().map(|(_, len)| u64::from(*len)).sum()
 }
 
-/// Takes the last byte off.
 fn last_byte(ranges: &mut Ranges) -> Option<GuestAddress> {
     let (start, len) = ranges.last_mut()?;
     *len -= 1;
@@ -372,10 +337,11 @@ mod tests {
     #[test]
     fn a_read_and_a_write_as_linux_writes_them() {
         let (request, reader) = read(&plain(0, 8, 4096), &OFFER).unwrap();
-        assert_eq!(request, BlkRequest { what: ChainRequest::Read(4096), status: GuestAddress(STATUS), len: 4096 });
+        let disk = |op| ChainRequest::Disk(BlockRequest { op, at: 4096, len: 4096, flags: Flags::SYNC });
+        assert_eq!(request, BlkRequest { what: disk(Op::Read), status: GuestAddress(STATUS) });
         assert_eq!(reader.writable(), [(GuestAddress(DATA), 4096)]);
         let (request, reader) = read(&plain(1, 8, 4096), &OFFER).unwrap();
-        assert_eq!(request, BlkRequest { what: ChainRequest::Write(4096), status: GuestAddress(STATUS), len: 4096 });
+        assert_eq!(request, BlkRequest { what: disk(Op::Write), status: GuestAddress(STATUS) });
         assert_eq!(reader.readable(), [(GuestAddress(DATA), 4096)]);
     }
 
@@ -389,7 +355,8 @@ mod tests {
         put(&memory, TABLE, 5, (DATA, 512, NEXT, 7));
         put(&memory, TABLE, 7, (STATUS, 4, WRITE, 0));
         let (request, reader) = read(&memory, &OFFER).unwrap();
-        assert_eq!(request, BlkRequest { what: ChainRequest::Write(0), status: GuestAddress(STATUS + 3), len: 1024 });
+        let what = ChainRequest::Disk(BlockRequest { op: Op::Write, at: 0, len: 1024, flags: Flags::SYNC });
+        assert_eq!(request, BlkRequest { what, status: GuestAddress(STATUS + 3) });
         assert_eq!(reader.readable(), [(GuestAddress(HEADER + 16), 512), (GuestAddress(DATA), 512)]);
     }
 
@@ -401,7 +368,8 @@ mod tests {
             memory.write_obj(descriptor, GuestAddress(INDIRECT + index * 16)).unwrap();
         }
         put(&memory, TABLE, 0, (INDIRECT, 48, TABLE_OF, 0));
-        assert_eq!(read(&memory, &OFFER).unwrap().0.what, ChainRequest::Read(0));
+        let what = ChainRequest::Disk(BlockRequest { op: Op::Read, at: 0, len: 512, flags: Flags::SYNC });
+        assert_eq!(read(&memory, &OFFER).unwrap().0.what, what);
         put(&memory, INDIRECT, 0, (INDIRECT, 48, TABLE_OF, 0));
         assert_eq!(read(&memory, &OFFER).unwrap_err(), Broken::Nested);
         for (len, flags, wanted) in [
@@ -464,9 +432,10 @@ mod tests {
             memory.write_obj(flags.to_le(), GuestAddress(DATA + 12)).unwrap();
             read(&memory, offer).unwrap().0.what
         };
-        assert_eq!(request(11, 16, 0, &OFFER), ChainRequest::Discard(8192, 4096));
-        assert_eq!(request(13, 16, 1, &OFFER), ChainRequest::WriteZeroes(8192, 4096, true));
-        assert_eq!(request(13, 16, 0, &OFFER), ChainRequest::WriteZeroes(8192, 4096, false));
+        let disk = |op, flags| ChainRequest::Disk(BlockRequest { op, at: 8192, len: 4096, flags: Flags::SYNC | flags });
+        assert_eq!(request(11, 16, 0, &OFFER), disk(Op::Discard, Flags::NONE));
+        assert_eq!(request(13, 16, 1, &OFFER), disk(Op::WriteZeroes, Flags::NONE));
+        assert_eq!(request(13, 16, 0, &OFFER), disk(Op::WriteZeroes, Flags::NO_UNMAP));
         assert_eq!(request(11, 32, 0, &OFFER), ChainRequest::Refused(Refusal::Ranges(32)));
         assert_eq!(request(11, 16, 1, &OFFER), ChainRequest::Refused(Refusal::Type(11)));
         assert_eq!(request(11, 16, 0, &Offer { discard: false, ..OFFER }), ChainRequest::Refused(Refusal::Type(11)));

@@ -13,7 +13,6 @@ use crate::export::offer::Offer;
 
 /// The most rings of a device: more than virtual CPUs that most guests have.
 pub(super) const RINGS_MAX: usize = 64;
-/// The largest ring.
 pub(super) const RING_SIZE_MAX: u16 = 1024;
 /// Sectors that guests may discard, or make zeroes, with one request.
 const RANGE_MAX: u32 = 1 << 22;

@@ -13,9 +13,10 @@ mod requests;
 mod vring;
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
+use std::time::SystemTime;
 
-use fairlift_core::{Errno, Instant, Op, Outcome, Stream};
+use fairlift_core::{Errno, Op, Outcome};
 use virtio_bindings::bindings::virtio_blk as blk;
 
 use super::chain::Reader;
@@ -41,8 +42,8 @@ const CALLS: u32 = 256;
 const CUT: &str = "the file of its guest's memory was cut short";
 
 pub(super) struct FrontEnd {
-    export: Arc<Export>,
-    peer: Peer,
+    pub(super) export: Arc<Export>,
+    pub(super) peer: Peer,
     /// By what it was let in.
     entry: Entry,
     /// By which it came.
@@ -69,6 +70,13 @@ pub(super) struct FrontEnd {
     pub(super) held_back: bool,
     /// Already in the worker's list of devices to look at.
     pub(super) touched: bool,
+}
+
+/// A front-end as another server has described it, at the export as it was then.
+pub(super) struct Resumed {
+    pub(super) export: Arc<Export>,
+    pub(super) since: SystemTime,
+    pub(super) device: FrontEnd,
 }
 
 /// The state that the devices of a worker share.
@@ -124,19 +132,8 @@ impl FrontEnd {
         }
     }
 
-    pub(super) fn export(&self) -> &Export {
-        &self.export
-    }
-
     /// The export has changed, or the rights of clients (access.6): later requests of the guest are of it as it is now.
-    pub(super) fn follow(
-        &mut self,
-        engine: &mut Engine,
-        now: Instant,
-        access: &Access,
-        export: &Arc<Export>,
-        request_max: u64,
-    ) {
+    pub(super) fn follow(&mut self, engine: &mut Engine, access: &Access, export: &Arc<Export>, request_max: u64) {
         if self.ending {
             return;
         }
@@ -152,11 +149,8 @@ impl FrontEnd {
         if before.size != export.size {
             self.tell_of_config();
         }
-        if (before.group, before.priority) != (export.group, export.priority) {
-            let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
-            for ring in self.vrings.iter().filter_map(|vring| vring.ring.as_ref()) {
-                engine.change_stream(now, export.disk, ring.stream, stream);
-            }
+        for ring in self.vrings.iter().filter_map(|vring| vring.ring.as_ref()) {
+            export.change_stream(engine, &before, ring.stream);
         }
     }
 
@@ -225,14 +219,12 @@ impl FrontEnd {
         let vring = &mut self.vrings[number];
         if let Some(ring) = vring.ring.take() {
             vring.base = ring.base();
-            let stats = engine.remove_stream(self.export.disk, ring.stream);
-            self.export.stats.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().add(&stats);
+            self.export.remove_stream(engine, ring.stream);
         }
     }
 
     // ---- what the kernel says ----
 
-    /// The socket has something.
     pub(super) fn readable(&mut self, engine: &mut Engine) {
         self.listening = false;
         self.receive(engine);
@@ -255,7 +247,6 @@ impl FrontEnd {
         }
     }
 
-    /// The guest has been called.
     pub(super) fn called(&mut self, ring: usize) {
         self.vrings[ring].calling = false;
     }
@@ -283,7 +274,7 @@ impl FrontEnd {
 
     /// Whether the guest kicks for all that it puts into its rings.
     pub(super) fn is_listening(&mut self) -> bool {
-        self.ending || self.halt != Halt::No || self.rings().all(|ring| ring.is_listening())
+        self.ending || self.halt != Halt::No || self.rings().all(|ring| ring.listening)
     }
 
     /// Begins with requests of the guest; whether there was anything.
@@ -325,7 +316,6 @@ impl FrontEnd {
         Ok(some)
     }
 
-    /// There is news of a request.
     pub(super) fn news(&mut self, engine: &mut Engine, ticket: usize, (number, head): (usize, u16), news: News) {
         let ring = self.vrings[number].ring.as_mut().expect("a ring with something under way is not stopped");
         let outcome = match news {
@@ -388,9 +378,7 @@ impl FrontEnd {
             if !self.ending {
                 let payload = proto::base(number as u32, self.vrings[number].base);
                 let code = vhost::vhost_user::message::FrontendReq::GET_VRING_BASE.into();
-                if let Err(error) = self.socket.send(&proto::reply(code, &payload), None) {
-                    self.broken(engine, &format!("an answer cannot be sent: {error}"));
-                }
+                self.send(engine, code, &payload, None);
                 self.receive(engine);
             }
         }

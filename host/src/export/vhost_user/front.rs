@@ -12,19 +12,18 @@ use rustix::net::{SocketFlags, accept_with};
 use slab::Slab;
 
 use super::chain::Reader;
-use super::device::{FrontEnd, Tools};
-use super::handed::Resumed;
-use super::service::{Comes, GuestListener, GuestListeners, Name, Newcomer, TICKET, UserData};
-use crate::access::Access;
+use super::device::{FrontEnd, Resumed, Tools};
+use super::service::{GuestListener, GuestListeners, Name, Newcomer, TICKET, UserData};
+use crate::access::{Access, Peer, Rights};
 use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front};
 use crate::export::hold::Report;
-use crate::export::listen;
 use crate::export::present::{Fate, Present};
 use crate::export::service::{Client, Exports, Missed, Service};
+use crate::export::{Export, listen};
 use crate::kernel::ring::Completion;
+use crate::sync::lock;
 
-/// The devices of a worker.
 pub(crate) struct VhostUser {
     service: Arc<Service>,
     /// The state that all workers share.
@@ -51,35 +50,29 @@ impl VhostUser {
     /// No devices yet. The first worker accepts, for all.
     pub(crate) fn new(engine: &mut Engine, common: Arc<GuestListeners>) -> Self {
         let service = Arc::clone(&common.service);
-        let tools = Tools { reader: Reader::default(), request_max: service.limits.request_max.into() };
-        let (devices, touched, present) = (Slab::new(), Vec::new(), Present::default());
-        let access = Arc::clone(&service.exports().access);
-        let (listeners, watched, waiting, draining) = Default::default();
-        let holds = service.hold.is_on();
         let mut front = Self {
+            listeners: BTreeMap::new(),
+            devices: Slab::new(),
+            touched: Vec::new(),
+            watched: Vec::new(),
+            tools: Tools { reader: Reader::default(), request_max: service.limits.request_max.into() },
+            present: Present::default(),
+            access: Arc::clone(&service.exports().access),
+            waiting: Vec::new(),
+            draining: false,
+            holds: service.hold.is_on(),
             service,
             common,
-            listeners,
-            devices,
-            touched,
-            watched,
-            tools,
-            present,
-            access,
-            waiting,
-            draining,
-            holds,
         };
         front.look_at_doors(engine);
         front
     }
 
-    /// Listeners have come or gone.
     fn look_at_doors(&mut self, engine: &mut Engine) {
         if engine.context.0 != 0 || self.holds {
             return;
         }
-        let listeners = self.common.list().clone();
+        let listeners = lock(&self.common.list).clone();
         for (number, listener) in &listeners {
             if !self.draining && !self.listeners.contains_key(number) {
                 self.listen(engine, Arc::clone(listener));
@@ -107,8 +100,7 @@ impl VhostUser {
         }
     }
 
-    /// Takes in the clients that wait at a listener.
-    fn accept(&mut self, engine: &mut Engine, now: Instant, listener: &Arc<GuestListener>) {
+    fn accept(&mut self, engine: &mut Engine, listener: &Arc<GuestListener>) {
         loop {
             let fd = match accept_with(&listener.socket.fd, SocketFlags::CLOEXEC) {
                 Ok(fd) => fd,
@@ -119,42 +111,48 @@ impl VhostUser {
                     return;
                 }
             };
-            if !self.may_enter(listener, &fd) {
+            // A stranger keeps nobody from the listener.
+            if self.look_at(listener, &fd, |rights, export| rights.of(&export.name, &export.path)).is_none() {
                 continue; // closes it
             }
             if !listener.taken.swap(true, Ordering::AcqRel) {
                 self.place(engine, Arc::clone(listener), fd);
             } else if self.waiting.iter().all(|waiting| !Arc::ptr_eq(&waiting.listener, listener)) {
                 // The one before may have left, and have requests under way.
-                self.waiting.push(Candidate { listener: Arc::clone(listener), fd, until: now + PATIENCE });
+                self.waiting.push(Candidate { listener: Arc::clone(listener), fd, until: engine.now + PATIENCE });
             } else {
                 refuse(listener);
             }
         }
     }
 
-    /// Whether a front-end is one that may open the export: a stranger keeps nobody from the listener.
-    fn may_enter(&self, listener: &GuestListener, fd: &OwnedFd) -> bool {
+    /// The export of a listener, the peer that has come there, and what `ask` says of its rights; a stranger is told of and let go.
+    fn look_at<T>(
+        &self,
+        listener: &GuestListener,
+        fd: &OwnedFd,
+        ask: impl FnOnce(&Rights<'_>, &Export) -> Option<T>,
+    ) -> Option<(Arc<Export>, Peer, T)> {
         let exports = self.service.exports();
-        let Some(export) = exports.get(listener.export) else { return false };
+        let export = exports.get(listener.export)?; // or it was removed meanwhile
         let mut peer = listen::peer(fd, listener.socket.name.clone());
         listen::learn_cgroup(fd.as_fd(), &exports.access, &mut peer);
-        let may = exports.access.of(&peer).of(&export.name, &export.path).is_some();
-        if !may {
+        let Some(allowed) = ask(&exports.access.of(&peer), export) else {
             self.service.tell_refused(&exports, &peer, &Missed::one(&export.name));
-        }
-        may
+            return None;
+        };
+        Some((Arc::clone(export), peer, allowed))
     }
 
     /// Front-ends that wait at a listener go in if it is free by now, and are refused if it was not in time.
-    fn look_at_waiting(&mut self, engine: &mut Engine, now: Instant) {
+    fn look_at_waiting(&mut self, engine: &mut Engine) {
         for waiting in std::mem::take(&mut self.waiting) {
             if self.draining {
                 continue; // closes it
             }
             if !waiting.listener.taken.swap(true, Ordering::AcqRel) {
                 self.place(engine, waiting.listener, waiting.fd);
-            } else if now < waiting.until {
+            } else if engine.now < waiting.until {
                 self.waiting.push(waiting);
             } else {
                 refuse(&waiting.listener);
@@ -168,64 +166,46 @@ impl VhostUser {
         if target == engine.context {
             self.welcome(engine, listener, fd);
         } else {
-            self.common.newcomers.send(target, Newcomer { listener, comes: Comes::New(fd) });
+            self.common.newcomers.send(target, Newcomer::New(listener, fd));
             self.service.notifiers.wake(target, &mut engine.ring);
         }
     }
 
     fn welcome(&mut self, engine: &mut Engine, listener: Arc<GuestListener>, fd: OwnedFd) {
-        let exports = self.service.exports();
-        let Some(export) = exports.get(listener.export) else {
-            return self.leave(engine.context, &listener); // removed meanwhile
-        };
-        let mut peer = listen::peer(&fd, listener.socket.name.clone());
-        listen::learn_cgroup(fd.as_fd(), &exports.access, &mut peer);
-        let Some(let_in) = exports.access.of(&peer).enter(&export.name, &export.path) else {
-            self.service.tell_refused(&exports, &peer, &Missed::one(&export.name));
-            return self.leave(engine.context, &listener);
-        };
-        let entry = self.devices.vacant_entry();
-        let number = entry.key();
-        let shown = peer.shown.clone();
-        self.service.events.tell("connected", vec![("export", export.name.clone()), ("client", shown.clone())]);
-        let client =
-            Client { peer: shown, export: Some(export.name.clone()), since: SystemTime::now(), unsent: Arc::default() };
-        self.service.clients().insert((engine.context.0, CLIENTS + number), client);
-        self.present.join(export, number);
-        let device = entry.insert(FrontEnd::new(export, (peer, let_in), listener, number, fd, self.tools.request_max));
+        let entered = self.look_at(&listener, &fd, |rights, export| rights.enter(&export.name, &export.path));
+        let Some((export, peer, let_in)) = entered else { return self.leave(engine.context, &listener) };
+        let peer_shown = peer.shown.clone();
+        let of = vec![("export", export.name.clone()), ("client", peer_shown.clone())];
+        self.service.events.tell("connected", of);
+        let number = self.join(engine.context, &export, peer_shown, SystemTime::now());
+        let request_max = self.tools.request_max;
+        let mut device = FrontEnd::new(&export, (peer, let_in), listener, number, fd, request_max);
         if self.draining {
             device.end(engine);
         }
         if self.holds {
             device.hold();
         }
+        self.devices.insert(device);
         self.touch(number);
     }
 
-    /// A front-end has come from another thread.
-    fn receive(&mut self, engine: &mut Engine, Newcomer { listener, comes }: Newcomer) {
-        match comes {
-            Comes::New(fd) => self.welcome(engine, listener, fd),
-            Comes::From(resumed) => self.resume(engine, listener, *resumed),
-        }
+    /// The next device is told of, and has this number.
+    fn join(&mut self, worker: ContextId, export: &Arc<Export>, peer: String, since: SystemTime) -> usize {
+        let number = self.devices.vacant_key();
+        let client = Client { peer, export: Some(export.name.clone()), since, unsent: Arc::default() };
+        self.service.clients().insert((worker.0, CLIENTS + number), client);
+        self.present.join(export, number);
+        number
     }
 
     /// A front-end that another server has handed over.
-    fn resume(&mut self, engine: &mut Engine, listener: Arc<GuestListener>, resumed: Resumed) {
-        let entry = self.devices.vacant_entry();
-        let number = entry.key();
-        let client = Client {
-            peer: resumed.peer.shown.clone(),
-            export: Some(resumed.export.name.clone()),
-            since: resumed.since,
-            unsent: Arc::default(),
-        };
-        self.service.clients().insert((engine.context.0, CLIENTS + number), client);
-        self.present.join(&resumed.export, number);
-        entry.insert(FrontEnd::resume(engine, resumed, listener, number, self.tools.request_max));
+    fn resume(&mut self, engine: &mut Engine, Resumed { export, since, mut device }: Resumed) {
+        let number = self.join(engine.context, &export, device.peer.shown.clone(), since);
+        device.resume(engine, number);
+        self.devices.insert(device);
     }
 
-    /// A front-end has left its listener.
     fn leave(&self, context: ContextId, listener: &GuestListener) {
         listener.logged.store(false, Ordering::Relaxed);
         listener.taken.store(false, Ordering::Release);
@@ -271,11 +251,7 @@ const LOOK_AGAIN: Duration = fairlift_core::time::ms(5);
 const CLIENTS: usize = TICKET as usize;
 
 impl Front for VhostUser {
-    const ASKS_BY_ITSELF: bool = false;
-
-    type Done = ();
-
-    fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion) {
+    fn completed(&mut self, engine: &mut Engine, what: u64, completion: &Completion) {
         let more = completion.goes_on();
         match UserData::unpack(what) {
             UserData::Message(number) => {
@@ -291,10 +267,10 @@ impl Front for VhostUser {
                 self.touch(device);
             }
             UserData::Accept(export) => {
-                let is_there = !self.draining && !self.holds && self.common.list().contains_key(&export);
+                let is_there = !self.draining && !self.holds && lock(&self.common.list).contains_key(&export);
                 let listener = if more { self.listeners.get(&export).cloned() } else { self.listeners.remove(&export) };
                 if let Some(listener) = listener.filter(|_| is_there) {
-                    self.accept(engine, now, &listener);
+                    self.accept(engine, &listener);
                     if !more {
                         self.listen(engine, listener);
                     }
@@ -303,15 +279,18 @@ impl Front for VhostUser {
         }
     }
 
-    /// There may be newcomers.
-    fn woken(&mut self, engine: &mut Engine, _now: Instant) {
-        let newcomers = self.common.newcomers.take(engine.context);
-        newcomers.into_iter().for_each(|newcomer| self.receive(engine, newcomer));
+    fn woken(&mut self, engine: &mut Engine) {
+        for newcomer in self.common.newcomers.take(engine.context) {
+            match newcomer {
+                Newcomer::New(listener, fd) => self.welcome(engine, listener, fd),
+                Newcomer::From(resumed) => self.resume(engine, *resumed),
+            }
+        }
     }
 
-    fn look_at_clock(&mut self, engine: &mut Engine, now: Instant) {
+    fn look_at_clock(&mut self, engine: &mut Engine) {
         if !self.waiting.is_empty() {
-            self.look_at_waiting(engine, now);
+            self.look_at_waiting(engine);
         }
         self.watch(false);
     }
@@ -333,13 +312,13 @@ impl Front for VhostUser {
     }
 
     #[inline]
-    fn news(&mut self, engine: &mut Engine, _now: Instant, ticket: usize, news: News) {
+    fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
         let (Name { device, ring }, head) = Name::of_ticket(engine.owner(ticket));
         self.devices[device].news(engine, ticket, (ring, head), news);
         self.touch(device);
     }
 
-    fn go_on(&mut self, engine: &mut Engine, _now: Instant) -> bool {
+    fn go_on(&mut self, engine: &mut Engine) -> bool {
         let mut went_on = false;
         for index in 0..self.touched.len() {
             went_on |= self.devices[self.touched[index]].go_on(engine, &mut self.tools);
@@ -347,7 +326,7 @@ impl Front for VhostUser {
         went_on
     }
 
-    fn arm(&mut self, engine: &mut Engine, _now: Instant) {
+    fn arm(&mut self, engine: &mut Engine) {
         let mut touched = std::mem::take(&mut self.touched);
         touched.retain(|number| {
             let device = &mut self.devices[*number];
@@ -359,8 +338,8 @@ impl Front for VhostUser {
                 // Collected requests for it name its descriptors.
                 engine.ring.submit();
                 let device = self.devices.remove(*number);
-                let (listener, name) = (Arc::clone(&device.listener), device.export().name.clone());
-                self.present.leave(device.export().id, *number);
+                let (listener, name) = (Arc::clone(&device.listener), device.export.name.clone());
+                self.present.leave(device.export.id, *number);
                 device.close(engine);
                 let client = self.service.clients().remove(&(engine.context.0, CLIENTS + *number));
                 let peer = client.map_or_else(String::new, |client| client.peer);
@@ -386,20 +365,18 @@ impl Front for VhostUser {
     fn is_over(&self, _engine: &Engine) -> bool {
         self.draining && self.devices.is_empty() && self.listeners.is_empty()
     }
-
-    fn finish(&mut self) {}
 }
 
 impl Clients for VhostUser {
     #[cold]
-    fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports) {
+    fn follow(&mut self, engine: &mut Engine, exports: &Exports) {
         let request_max = self.tools.request_max;
         if !Arc::ptr_eq(&self.access, &exports.access) {
             self.access = Arc::clone(&exports.access);
             for number in self.numbers() {
                 let device = &mut self.devices[number];
-                if let Some(there) = exports.get(device.export().id) {
-                    device.follow(engine, now, &self.access, there, request_max);
+                if let Some(there) = exports.get(device.export.id) {
+                    device.follow(engine, &self.access, there, request_max);
                     self.touch(number);
                 }
             }
@@ -407,7 +384,7 @@ impl Clients for VhostUser {
         for (number, fate) in self.present.follow(exports) {
             let device = &mut self.devices[number];
             match fate {
-                Fate::Changed(export) => device.follow(engine, now, &self.access, &export, request_max),
+                Fate::Changed(export) => device.follow(engine, &self.access, &export, request_max),
                 Fate::Removed(_) => device.end(engine),
             }
             self.touch(number);
@@ -415,7 +392,7 @@ impl Clients for VhostUser {
         self.look_at_doors(engine);
     }
 
-    fn drain(&mut self, engine: &mut Engine, _now: Instant) {
+    fn drain(&mut self, engine: &mut Engine) {
         self.draining = true;
         self.listeners.keys().for_each(|listener| engine.ring.cancel(UserData::Accept(*listener).pack()));
         for number in self.numbers() {
@@ -441,7 +418,7 @@ impl Clients for VhostUser {
         still.then(|| self.report(engine.context))
     }
 
-    fn serve_on(&mut self, engine: &mut Engine, _now: Instant) {
+    fn serve_on(&mut self, engine: &mut Engine) {
         self.holds = false;
         for number in self.numbers() {
             self.devices[number].serve_on();

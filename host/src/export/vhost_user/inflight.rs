@@ -30,7 +30,6 @@ const ORDER: usize = 8;
 /// Each ring's table starts on a cache line.
 const ALIGN: usize = 64;
 
-/// The tables of all rings of a device.
 pub(super) struct Inflight {
     // Goes before what it names is unmapped.
     _lent: Lent,
@@ -108,7 +107,6 @@ impl Inflight {
     }
 }
 
-/// The table of one ring.
 pub(super) struct Table {
     tables: Arc<Inflight>,
     start: usize,

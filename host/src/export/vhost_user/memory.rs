@@ -15,7 +15,6 @@ use crate::kernel::lent::Machine;
 pub(super) const HOW_TO_SHARE: &str =
     "QEMU: -object memory-backend-memfd,id=ram,size=SIZE,share=on -machine memory-backend=ram";
 
-/// A guest's memory, mapped.
 pub(super) struct Shared {
     regions: Vec<Region>,
     /// By the guest's own addresses. Requests under way keep it mapped.

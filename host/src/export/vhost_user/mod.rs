@@ -5,7 +5,7 @@
 //! worker's io_uring polls; data goes between the guest's memory and the device in place.
 //!
 //! [`proto`] (messages) and [`chain`] (requests) are pure: bytes in, what is asked out. `device` is a front-end that is
-//! connected, `ring` one of its rings, `inflight` what outlives a server that is killed, `handed` what another server hands over. `front` has all devices of a worker, `syntax` what an export says of it.
+//! connected, `ring` one of its rings, `inflight` what outlives a server that is killed, `handed` names the descriptors that go to another server. `front` has all devices of a worker, `syntax` what an export says of it.
 
 pub mod chain;
 mod config;

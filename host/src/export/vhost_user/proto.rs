@@ -6,8 +6,6 @@
 //!
 //! message.1  A message that is not understood ends the connection: an answer to it would be a guess.
 
-use std::fmt;
-
 use vhost::vhost_user::message::{
     BackendReq, FrontendReq, VhostUserConfig, VhostUserInflight, VhostUserMemory, VhostUserMemoryRegion,
     VhostUserMsgValidator, VhostUserVringAddr, VhostUserVringState,
@@ -51,7 +49,7 @@ pub struct Region {
     pub offset: u64,
 }
 
-/// The request of a front-end.
+/// The request of a front-end; SetBackendRequests brings a socket by which the device speaks first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the names are the protocol's")]
 pub enum Request {
@@ -60,97 +58,40 @@ pub enum Request {
     SetOwner,
     ResetOwner,
     SetMemTable(Vec<Region>),
-    SetVringNum {
-        ring: u32,
-        size: u32,
-    },
-    SetVringAddr {
-        ring: u32,
-        descriptors: u64,
-        available: u64,
-        used: u64,
-    },
-    SetVringBase {
-        ring: u32,
-        base: u32,
-    },
-    GetVringBase {
-        ring: u32,
-    },
-    SetVringKick {
-        ring: u32,
-        with_descriptor: bool,
-    },
-    SetVringCall {
-        ring: u32,
-        with_descriptor: bool,
-    },
-    SetVringErr {
-        ring: u32,
-        with_descriptor: bool,
-    },
+    SetVringNum { ring: u32, size: u32 },
+    SetVringAddr { ring: u32, descriptors: u64, available: u64, used: u64 },
+    SetVringBase { ring: u32, base: u32 },
+    GetVringBase { ring: u32 },
+    SetVringKick { ring: u32, with_descriptor: bool },
+    SetVringCall { ring: u32, with_descriptor: bool },
+    SetVringErr { ring: u32, with_descriptor: bool },
     GetProtocolFeatures,
     SetProtocolFeatures(u64),
     GetQueueNum,
-    SetVringEnable {
-        ring: u32,
-        on: bool,
-    },
-    GetConfig {
-        offset: u32,
-        size: u32,
-        flags: u32,
-    },
-    SetConfig {
-        offset: u32,
-        data: Vec<u8>,
-    },
-    GetInflight {
-        queues: u16,
-        size: u16,
-    },
-    SetInflight {
-        bytes: u64,
-        offset: u64,
-        queues: u16,
-        size: u16,
-    },
-    /// A socket by which the device speaks first.
+    SetVringEnable { ring: u32, on: bool },
+    GetConfig { offset: u32, size: u32, flags: u32 },
+    SetConfig { offset: u32, data: Vec<u8> },
+    GetInflight { queues: u16, size: u16 },
+    SetInflight { bytes: u64, offset: u64, queues: u16, size: u16 },
     SetBackendRequests,
 }
 
 /// Why a message cannot be understood (message.1).
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum Wrong {
-    /// Its version or its flags.
+    #[error("a message with flags {0:#x}: only version {VERSION} is spoken here")]
     Flags(u32),
-    /// Its payload is longer than any.
+    #[error("message {0} of {1} bytes: none is longer than {PAYLOAD_MAX}")]
     Long(u32, u32),
-    /// Nobody has defined it, or it is for other devices.
+    #[error("message {0}, which is none of a block device's")]
     Unknown(u32),
-    /// Its payload does not fit what it asks.
+    #[error("{0:?} with {1} bytes, which does not fit it")]
     Payload(FrontendReq, usize),
-    /// It has a number that cannot be.
+    #[error("{0:?} {1}")]
     Value(FrontendReq, &'static str),
-    /// It came with a number of descriptors, and should have had another.
+    #[error("{0:?} with {1} descriptors, where {2} belong to it")]
     Descriptors(FrontendReq, usize, usize),
-}
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Flags(flags) => write!(f, "a message with flags {flags:#x}: only version {VERSION} is spoken here"),
-            Self::Long(code, size) => {
-                write!(f, "message {code} of {size} bytes: none is longer than {PAYLOAD_MAX}")
-            }
-            Self::Unknown(code) => write!(f, "message {code}, which is none of a block device's"),
-            Self::Payload(code, size) => write!(f, "{code:?} with {size} bytes, which does not fit it"),
-            Self::Value(code, why) => write!(f, "{code:?} {why}"),
-            Self::Descriptors(code, came, wanted) => {
-                write!(f, "{code:?} with {came} descriptors, where {wanted} belong to it")
-            }
-        }
-    }
 }
 
 impl Header {
@@ -179,50 +120,45 @@ impl Request {
     pub fn read(header: &Header, payload: &[u8], descriptors: usize) -> Result<Self, Wrong> {
         let code = FrontendReq::try_from(header.code).map_err(|_| Wrong::Unknown(header.code))?;
         let payload = Payload { code, bytes: payload };
-        let request = match code {
-            FrontendReq::GET_FEATURES => payload.empty(Self::GetFeatures),
-            FrontendReq::SET_FEATURES => payload.number().map(Self::SetFeatures),
-            FrontendReq::SET_OWNER => payload.empty(Self::SetOwner),
-            FrontendReq::RESET_OWNER => payload.empty(Self::ResetOwner),
-            FrontendReq::SET_MEM_TABLE => payload.memory().map(Self::SetMemTable),
-            FrontendReq::SET_VRING_NUM => payload.ring(|ring, size| Self::SetVringNum { ring, size }),
-            FrontendReq::SET_VRING_ADDR => payload.addresses(),
-            FrontendReq::SET_VRING_BASE => payload.ring(|ring, base| Self::SetVringBase { ring, base }),
-            FrontendReq::GET_VRING_BASE => payload.ring(|ring, _| Self::GetVringBase { ring }),
-            FrontendReq::SET_VRING_KICK => {
-                payload.event(|ring, with_descriptor| Self::SetVringKick { ring, with_descriptor })
-            }
-            FrontendReq::SET_VRING_CALL => {
-                payload.event(|ring, with_descriptor| Self::SetVringCall { ring, with_descriptor })
-            }
-            FrontendReq::SET_VRING_ERR => {
-                payload.event(|ring, with_descriptor| Self::SetVringErr { ring, with_descriptor })
-            }
-            FrontendReq::GET_PROTOCOL_FEATURES => payload.empty(Self::GetProtocolFeatures),
-            FrontendReq::SET_PROTOCOL_FEATURES => payload.number().map(Self::SetProtocolFeatures),
-            FrontendReq::GET_QUEUE_NUM => payload.empty(Self::GetQueueNum),
-            FrontendReq::SET_VRING_ENABLE => payload.ring(|ring, on| Self::SetVringEnable { ring, on: on != 0 }),
-            FrontendReq::GET_CONFIG => {
-                payload.config(|VhostUserConfig { offset, size, flags }, _| Self::GetConfig { offset, size, flags })
-            }
-            FrontendReq::SET_CONFIG => payload.config(|VhostUserConfig { offset, .. }, data| {
-                let data = data.to_vec();
-                Self::SetConfig { offset, data }
-            }),
-            FrontendReq::GET_INFLIGHT_FD => {
-                payload.inflight(|VhostUserInflight { num_queues: queues, queue_size: size, .. }| Self::GetInflight {
-                    queues,
-                    size,
-                })
-            }
-            FrontendReq::SET_INFLIGHT_FD => payload.inflight(|table| {
-                let VhostUserInflight { mmap_size: bytes, mmap_offset: offset, num_queues: queues, queue_size: size } =
-                    table;
-                Self::SetInflight { bytes, offset, queues, size }
-            }),
-            FrontendReq::SET_BACKEND_REQ_FD => payload.empty(Self::SetBackendRequests),
-            _ => return Err(Wrong::Unknown(header.code)),
-        }?;
+        let request =
+            match code {
+                FrontendReq::GET_FEATURES => payload.empty(Self::GetFeatures),
+                FrontendReq::SET_FEATURES => payload.number().map(Self::SetFeatures),
+                FrontendReq::SET_OWNER => payload.empty(Self::SetOwner),
+                FrontendReq::RESET_OWNER => payload.empty(Self::ResetOwner),
+                FrontendReq::SET_MEM_TABLE => payload.memory().map(Self::SetMemTable),
+                FrontendReq::SET_VRING_NUM => payload.ring(|ring, size| Self::SetVringNum { ring, size }),
+                FrontendReq::SET_VRING_ADDR => payload.addresses(),
+                FrontendReq::SET_VRING_BASE => payload.ring(|ring, base| Self::SetVringBase { ring, base }),
+                FrontendReq::GET_VRING_BASE => payload.ring(|ring, _| Self::GetVringBase { ring }),
+                FrontendReq::SET_VRING_KICK => {
+                    payload.event(|ring, with_descriptor| Self::SetVringKick { ring, with_descriptor })
+                }
+                FrontendReq::SET_VRING_CALL => {
+                    payload.event(|ring, with_descriptor| Self::SetVringCall { ring, with_descriptor })
+                }
+                FrontendReq::SET_VRING_ERR => {
+                    payload.event(|ring, with_descriptor| Self::SetVringErr { ring, with_descriptor })
+                }
+                FrontendReq::GET_PROTOCOL_FEATURES => payload.empty(Self::GetProtocolFeatures),
+                FrontendReq::SET_PROTOCOL_FEATURES => payload.number().map(Self::SetProtocolFeatures),
+                FrontendReq::GET_QUEUE_NUM => payload.empty(Self::GetQueueNum),
+                FrontendReq::SET_VRING_ENABLE => payload.ring(|ring, on| Self::SetVringEnable { ring, on: on != 0 }),
+                FrontendReq::GET_CONFIG => payload
+                    .config()
+                    .map(|(VhostUserConfig { offset, size, flags }, _)| Self::GetConfig { offset, size, flags }),
+                FrontendReq::SET_CONFIG => payload
+                    .config()
+                    .map(|(config, data)| Self::SetConfig { offset: config.offset, data: data.to_vec() }),
+                FrontendReq::GET_INFLIGHT_FD => {
+                    payload.inflight().map(|(_, _, queues, size)| Self::GetInflight { queues, size })
+                }
+                FrontendReq::SET_INFLIGHT_FD => payload
+                    .inflight()
+                    .map(|(bytes, offset, queues, size)| Self::SetInflight { bytes, offset, queues, size }),
+                FrontendReq::SET_BACKEND_REQ_FD => payload.empty(Self::SetBackendRequests),
+                _ => return Err(Wrong::Unknown(header.code)),
+            }?;
         let wanted = request.descriptors();
         if descriptors != wanted {
             return Err(Wrong::Descriptors(code, descriptors, wanted));
@@ -230,7 +166,6 @@ impl Request {
         Ok(request)
     }
 
-    /// How many descriptors belong to it.
     fn descriptors(&self) -> usize {
         match self {
             Self::SetMemTable(regions) => regions.len(),
@@ -310,17 +245,17 @@ impl Payload<'_> {
     }
 
     /// A part of the device's configuration, and its bytes.
-    fn config(&self, to: impl FnOnce(VhostUserConfig, &[u8]) -> Request) -> Result<Request, Wrong> {
+    fn config(&self) -> Result<(VhostUserConfig, &[u8]), Wrong> {
         let config: VhostUserConfig = self.first()?;
         let (data, size) = (&self.bytes[size_of_val(&config)..], config.size);
         if !config.is_valid() || size as usize != data.len() {
             return Err(self.misfit());
         }
-        Ok(to(config, data))
+        Ok((config, data))
     }
 
-    /// Tables of requests under way.
-    fn inflight(&self, to: impl FnOnce(VhostUserInflight) -> Request) -> Result<Request, Wrong> {
+    /// Tables of requests under way: how many bytes, where, for how many queues of which size.
+    fn inflight(&self) -> Result<(u64, u64, u16, u16), Wrong> {
         // Front-ends send it with or without the padding at its end.
         let mut whole = [0; size_of::<VhostUserInflight>()];
         if !(20..=whole.len()).contains(&self.bytes.len()) {
@@ -331,7 +266,7 @@ impl Payload<'_> {
         if !table.is_valid() {
             return Err(Wrong::Value(self.code, "for no queue"));
         }
-        Ok(to(table))
+        Ok((table.mmap_size, table.mmap_offset, table.num_queues, table.queue_size))
     }
 }
 

@@ -39,27 +39,26 @@ pub(super) type Addresses = [u64; 3];
 pub(super) struct Ring {
     queue: Queue,
     addresses: Addresses,
-    memory: Arc<Machine>,
+    pub(super) memory: Arc<Machine>,
     pub(super) stream: StreamId,
     /// By head: what is under way.
     slots: Box<[Option<Slot>]>,
     pub(super) in_flight: u16,
     /// Requests that the previous server had not ended.
-    again: VecDeque<u16>,
+    pub(super) again: VecDeque<u16>,
     /// Taken from the available ring, in order, and not begun with.
     waiting: VecDeque<u16>,
     table: Option<Table>,
     /// The available ring is to be looked at.
     pub(super) look: bool,
     /// The guest was asked to kick when there is more.
-    listening: bool,
+    pub(super) listening: bool,
     /// Ends that the guest was told of since it was last decided whether to call it.
     ended: u16,
     /// The guest is called whether or not it asked for that (ring.3).
     owes_call: bool,
 }
 
-/// A request under way.
 pub(super) struct Slot {
     pub(super) op: Op,
     pub(super) status: GuestAddress,
@@ -132,18 +131,9 @@ impl Ring {
         Ok(())
     }
 
-    pub(super) const fn memory(&self) -> &Arc<Machine> {
-        &self.memory
-    }
-
     /// Where its table of descriptors is, and how many it has.
     pub(super) fn descriptors(&self) -> (GuestAddress, u16) {
         (GuestAddress(self.queue.desc_table()), self.queue.size())
-    }
-
-    /// How many requests of a previous server are to be done again.
-    pub(super) fn left_over(&self) -> usize {
-        self.again.len()
     }
 
     /// Where another server would go on, once nothing is under way.
@@ -151,7 +141,6 @@ impl Ring {
         self.queue.next_avail().wrapping_sub(self.waiting.len() as u16)
     }
 
-    /// The next head to begin with.
     pub(super) fn next(&mut self) -> Result<Option<u16>, String> {
         loop {
             if let Some(head) = self.again.front().or(self.waiting.front()) {
@@ -199,10 +188,6 @@ impl Ring {
     /// Whether there is something that was taken from the ring and not begun with.
     fn has_waiting(&self) -> bool {
         !(self.waiting.is_empty() && self.again.is_empty())
-    }
-
-    pub(super) const fn is_listening(&self) -> bool {
-        self.listening
     }
 
     /// The next head was begun with: what is under way, unless it has ended already.
@@ -257,7 +242,6 @@ impl Ring {
         self.owes_call = true;
     }
 
-    /// Whether to call the guest.
     pub(super) fn calls(&mut self) -> Result<bool, String> {
         let owes = std::mem::take(&mut self.owes_call);
         if std::mem::take(&mut self.ended) == 0 {

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::record::Record;
 
+use super::device::{FrontEnd, Resumed};
 use super::front::VhostUser;
-use super::handed::{Handed, Named, Resumed};
+use super::handed::Named;
 use super::syntax::GuestSocket;
 use crate::Error;
 use crate::config::{self, Listener, Tls};
@@ -21,6 +22,7 @@ use crate::export::listen::{self, Listening};
 use crate::export::present::Newcomers;
 use crate::export::service::Service;
 use crate::kernel::ring::{Choice, Source};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Where the front-end of one export connects. The socket is there for as long as anybody has this.
 pub(crate) struct GuestListener {
@@ -41,7 +43,6 @@ impl GuestListener {
         Self { socket: listening, export: export.id, name: export.name.clone(), taken, logged }
     }
 
-    /// Listens for front-ends.
     fn listen(at: &GuestSocket) -> Result<Listening, Error> {
         let listening = Listening::open(&place(at))?;
         never_waits(&listening)
@@ -55,15 +56,9 @@ fn place(at: &GuestSocket) -> Listener {
 }
 
 /// A front-end on its way to its worker.
-pub(super) struct Newcomer {
-    pub(super) listener: Arc<GuestListener>,
-    pub(super) comes: Comes,
-}
-
-/// How it comes.
-pub(super) enum Comes {
+pub(super) enum Newcomer {
     /// It has connected, and the listener is its own.
-    New(OwnedFd),
+    New(Arc<GuestListener>, OwnedFd),
     /// Another server has handed it over.
     From(Box<Resumed>),
 }
@@ -72,7 +67,7 @@ pub(super) enum Comes {
 pub(crate) struct GuestListeners {
     pub(super) service: Arc<Service>,
     /// By the numbers of their exports.
-    list: Mutex<BTreeMap<u64, Arc<GuestListener>>>,
+    pub(super) list: Mutex<BTreeMap<u64, Arc<GuestListener>>>,
     /// Listeners of exports that were removed. A place is free when nobody has its listener.
     leaving: Mutex<Vec<Arc<GuestListener>>>,
     /// By the numbers of their exports, listeners that a server is yet to hand over.
@@ -81,19 +76,10 @@ pub(crate) struct GuestListeners {
 }
 
 impl GuestListeners {
-    /// The listeners that there are now.
-    pub(super) fn list(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<GuestListener>>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn coming(&self) -> MutexGuard<'_, BTreeMap<u64, Listener>> {
-        self.coming.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The server that had the listeners has ended: their files are ours.
     pub(super) fn are_ours(&self) {
-        self.list().values().for_each(|listener| listener.socket.owns_file());
-        for listener in std::mem::take(&mut *self.coming()).into_values() {
+        lock(&self.list).values().for_each(|listener| listener.socket.owns_file());
+        for listener in std::mem::take(&mut *lock(&self.coming)).into_values() {
             tracing::error!("the previous server has not handed {} over: restart this one", listener.address);
         }
     }
@@ -110,23 +96,23 @@ impl GuestListeners {
             named.add("door", listener.socket.fd.as_fd())?;
             Ok(named.client(says, Vec::new()))
         };
-        self.list().values().map(held).collect()
+        lock(&self.list).values().map(held).collect()
     }
 
     /// A listener that another server hands over.
     fn take_over_listener(&self, export: &Export, fd: OwnedFd) -> Result<(), String> {
-        let Some(listener) = self.coming().remove(&export.id) else {
+        let Some(listener) = lock(&self.coming).remove(&export.id) else {
             return Err(format!("export {:?} would have no socket for virtual machines", export.name));
         };
         let listener = GuestListener::new(Listening::adopt(&listener, fd), export);
         never_waits(&listener.socket).map_err(|error| error.to_string())?;
-        self.list().insert(export.id, Arc::new(listener));
+        lock(&self.list).insert(export.id, Arc::new(listener));
         Ok(())
     }
 
     /// Those that somebody has still, though their exports were removed.
     fn leaving(&self) -> MutexGuard<'_, Vec<Arc<GuestListener>>> {
-        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut leaving = lock(&self.leaving);
         leaving.retain(|listener| Arc::strong_count(listener) > 1);
         leaving
     }
@@ -168,44 +154,43 @@ impl Protocol for GuestListeners {
         let listeners = Arc::clone(self);
         if self.service.hold.is_on() {
             let listener = place(at);
-            return Ok(Some(Box::new(move |export| _ = listeners.coming().insert(export.id, listener))));
+            return Ok(Some(Box::new(move |export| _ = lock(&listeners.coming).insert(export.id, listener))));
         }
         let listening = GuestListener::listen(at)?;
         Ok(Some(Box::new(move |export| {
-            _ = listeners.list().insert(export.id, Arc::new(GuestListener::new(listening, export)))
+            _ = lock(&listeners.list).insert(export.id, Arc::new(GuestListener::new(listening, export)))
         })))
     }
 
     fn leave(self: &Arc<Self>, export: u64) {
-        let listener = self.list().remove(&export);
+        let listener = lock(&self.list).remove(&export);
         self.leaving().extend(listener);
     }
 
     fn take_over(self: &Arc<Self>, client: HeldClient) -> Result<Coming, String> {
-        let handed = Handed::read(client, &self.service)?;
-        let name = match &handed {
-            Handed::Listener(name, _) => name,
-            Handed::FrontEnd(resumed) => &resumed.export.name,
-        };
-        let exports = self.service.exports();
-        let export = exports.list.iter().find(|export| export.name == *name);
-        let export =
-            export.ok_or_else(|| format!("a virtual machine at export {name:?}, which would not be served"))?;
-        let resumed = match handed {
-            Handed::Listener(_, fd) => return self.take_over_listener(export, fd).map(|()| Box::new(|| ()) as Coming),
-            Handed::FrontEnd(resumed) => resumed,
-        };
-        // Listeners come first.
-        let listener = self.list().get(&export.id).cloned();
-        let listener = listener
-            .ok_or_else(|| format!("a virtual machine at export {:?}, whose socket did not come", export.name))?;
-        if listener.taken.swap(true, Ordering::AcqRel) {
-            return Err(format!("two virtual machines at export {:?}", export.name));
+        let HeldClient { descriptors, mut says, bytes } = client;
+        let name: String = says.need("export").map_err(|why| why.to_string())?;
+        let fail = |why: String| format!("a virtual machine at export {name:?}: {why}");
+        let mut named = Named::read(&mut says, descriptors).map_err(fail)?;
+        if let Some(fd) = named.take("door") {
+            let exports = self.service.exports();
+            let export = exports.list.iter().find(|export| export.name == name);
+            let export =
+                export.ok_or_else(|| format!("a virtual machine at export {name:?}, which would not be served"))?;
+            return self.take_over_listener(export, fd).map(|()| Box::new(|| ()) as Coming);
+        }
+        let socket = named.take("socket").ok_or_else(|| fail("its socket did not come".into()))?;
+        let resumed = FrontEnd::read((&name, socket), &mut says, &mut named, bytes, self)?;
+        for part in says.rest().chain(named.names.iter().map(String::as_str)) {
+            tracing::warn!(export = name, part, "the previous server sent an unknown field, which is ignored");
+        }
+        if resumed.device.listener.taken.swap(true, Ordering::AcqRel) {
+            return Err(format!("two virtual machines at export {:?}", resumed.export.name));
         }
         let listeners = Arc::clone(self);
         Ok(Box::new(move || {
             let target = listeners.newcomers.place();
-            listeners.newcomers.send(target, Newcomer { listener, comes: Comes::From(resumed) });
+            listeners.newcomers.send(target, Newcomer::From(Box::new(resumed)));
             listeners.service.notifiers.ring_bell(target);
         }))
     }
@@ -233,7 +218,6 @@ impl Name {
         TICKET | (self.device as u64) << 32 | (self.ring as u64) << 16 | head as u64
     }
 
-    /// The owner of the request.
     pub(super) const fn of_ticket(owner: u64) -> (Self, u16) {
         let device = (owner & !TICKET) >> 32;
         (Self { device: device as usize, ring: (owner >> 16 & 0xffff) as usize }, owner as u16)

@@ -10,7 +10,7 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
-use super::proto::{DESCRIPTORS_MAX, HEADER, Header, Wrong};
+use super::proto::{DESCRIPTORS_MAX, HEADER, Header};
 
 /// The socket, and the part of a message that has come.
 pub(super) struct Socket {
@@ -19,23 +19,19 @@ pub(super) struct Socket {
     descriptors: Vec<OwnedFd>,
 }
 
-/// A message, whole.
 pub(super) struct Message {
     pub(super) header: Header,
     pub(super) payload: Vec<u8>,
     pub(super) descriptors: Vec<OwnedFd>,
 }
 
-/// Why there is no message.
 #[derive(Debug)]
 pub(super) enum NoMessage {
     NotYet,
     /// The front-end has closed its end.
     Closed,
-    /// The socket failed.
-    Failed(Errno),
-    /// The bytes are no message.
-    Wrong(Wrong),
+    /// The socket failed, or the bytes are no message.
+    Broken(String),
 }
 
 impl Socket {
@@ -56,8 +52,8 @@ impl Socket {
     /// The next message, if it is there.
     pub(super) fn receive(&mut self) -> Result<Message, NoMessage> {
         loop {
-            let header = match self.bytes.first_chunk::<HEADER>() {
-                Some(bytes) => Some(Header::read(bytes).map_err(NoMessage::Wrong)?),
+            let header = match self.bytes.first_chunk() {
+                Some(bytes) => Some(Header::read(bytes).map_err(|wrong| NoMessage::Broken(wrong.to_string()))?),
                 None => None,
             };
             let wanted = HEADER + header.map_or(0, |header| header.size);
@@ -92,7 +88,7 @@ impl Socket {
             Ok(received) if received.bytes == 0 => Err(NoMessage::Closed),
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(Errno::AGAIN) => Err(NoMessage::NotYet),
-            Err(error) => Err(NoMessage::Failed(error)),
+            Err(error) => Err(NoMessage::Broken(format!("its socket failed: {error}"))),
         }
     }
 

@@ -13,6 +13,7 @@
 
 use fairlift_core::Errno;
 
+use super::super::bytes::Take;
 use super::{
     CHUNK_BLOCK_STATUS, CHUNK_DONE, CHUNK_IS_ERROR, CHUNK_MAGIC, CHUNK_NONE, CHUNK_OFFSET_DATA, CHUNK_OFFSET_HOLE,
     SIMPLE_REPLY_MAGIC, errno,
@@ -82,28 +83,23 @@ struct Open {
 /// The owner of the next byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
+    /// The start of an answer, or of a chunk.
     Head,
-    /// Payload of a read, for these bytes of it.
-    Data {
-        slot: usize,
-        from: u64,
-        left: u64,
-        last: bool,
-    },
-    /// Runs of a block status.
-    Runs {
-        slot: usize,
-        left: u64,
-        last: bool,
-    },
-    /// Text of an error.
-    Text {
-        slot: usize,
-        left: u64,
-        last: bool,
-    },
+    /// The rest of a chunk: this many bytes of it. `last`: the answer ends with it.
+    Chunk { slot: usize, left: u64, last: bool, has: Content },
     /// There was a violation.
     Over,
+}
+
+/// The content of a chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Content {
+    /// Payload of a read, from this byte of it on.
+    Data(u64),
+    /// Runs of a block status.
+    Runs,
+    /// Text of an error.
+    Text,
 }
 
 fn violation<T>(says: String) -> Result<T, Violation> {
@@ -154,8 +150,8 @@ impl Answers {
     #[must_use]
     pub const fn payload(&self) -> Option<(usize, u64, u64)> {
         match self.state {
-            State::Data { slot, from, left, .. } => Some((slot, from, left)),
-            State::Head | State::Runs { .. } | State::Text { .. } | State::Over => None,
+            State::Chunk { slot, left, has: Content::Data(from), .. } => Some((slot, from, left)),
+            State::Head | State::Chunk { .. } | State::Over => None,
         }
     }
 
@@ -164,9 +160,12 @@ impl Answers {
     /// # Panics
     /// If there is less payload.
     pub fn advance(&mut self, bytes: u64, sink: &mut impl Sink) -> Result<(), Violation> {
-        let State::Data { slot, from, left, last } = self.state else { panic!("no payload is coming") };
+        let State::Chunk { slot, left, last, mut has } = self.state else { panic!("no payload is coming") };
         assert!(bytes <= left, "{bytes} bytes of a payload of {left}");
-        self.state = State::Data { slot, from: from + bytes, left: left - bytes, last };
+        if let Content::Data(from) = &mut has {
+            *from += bytes;
+        }
+        self.state = State::Chunk { slot, left: left - bytes, last, has };
         if left == bytes {
             self.state = State::Head;
             self.chunk_ended(slot, last, sink)?;
@@ -192,28 +191,20 @@ impl Answers {
             let rest = &bytes[used..];
             match self.state {
                 State::Over => return violation("it broke the protocol before".into()),
-                State::Data { slot, from, left, .. } => {
-                    let part = left.min(rest.len() as u64);
-                    if part == 0 {
-                        return Ok(used);
+                State::Chunk { slot, left, has, .. } => {
+                    let mut part = left.min(rest.len() as u64);
+                    match has {
+                        _ if part == 0 => return Ok(used),
+                        Content::Data(from) => sink.data(slot, from, &rest[..part as usize]),
+                        Content::Runs => {
+                            let Some(run) = rest.first_chunk() else { return Ok(used) };
+                            self.run(slot, run, sink)?;
+                            part = 8;
+                        }
+                        Content::Text => {}
                     }
-                    sink.data(slot, from, &rest[..part as usize]);
                     used += part as usize;
                     self.advance(part, sink)?;
-                }
-                State::Runs { slot, left, last } => {
-                    let Some(run) = rest.first_chunk::<8>() else { return Ok(used) };
-                    used += 8;
-                    self.run(slot, run, sink)?;
-                    self.after(State::Runs { slot, left: left - 8, last }, left - 8, slot, last, sink)?;
-                }
-                State::Text { slot, left, last } => {
-                    let part = left.min(rest.len() as u64);
-                    if part == 0 {
-                        return Ok(used);
-                    }
-                    used += part as usize;
-                    self.after(State::Text { slot, left: left - part, last }, left - part, slot, last, sink)?;
                 }
                 State::Head => match self.head(rest, sink)? {
                     0 => return Ok(used),
@@ -223,39 +214,26 @@ impl Answers {
         }
     }
 
-    /// Goes on in `state` if something is left of it.
-    fn after(
-        &mut self,
-        state: State,
-        left: u64,
-        slot: usize,
-        last: bool,
-        sink: &mut impl Sink,
-    ) -> Result<(), Violation> {
-        if left > 0 {
-            self.state = state;
-            return Ok(());
-        }
-        self.state = State::Head;
-        self.chunk_ended(slot, last, sink)
-    }
-
     /// The start of an answer or chunk; how long it was, 0 if it is not there whole.
     fn head(&mut self, rest: &[u8], sink: &mut impl Sink) -> Result<usize, Violation> {
-        let Some(magic) = rest.first_chunk() else { return Ok(0) };
-        match u32::from_be_bytes(*magic) {
-            SIMPLE_REPLY_MAGIC => {
-                let Some(head) = rest.first_chunk::<16>() else { return Ok(0) };
-                self.simple(be32(&head[4..]), be64(&head[8..]), sink)?;
+        let mut head = Take(rest);
+        match head.u32() {
+            None => Ok(0),
+            Some(SIMPLE_REPLY_MAGIC) => {
+                let (Some(error), Some(cookie)) = (head.u32(), head.u64()) else { return Ok(0) };
+                self.simple(error, cookie, sink)?;
                 Ok(16)
             }
-            CHUNK_MAGIC if self.structured => {
-                let Some(head) = rest.first_chunk::<20>() else { return Ok(0) };
-                let (flags, kind) = (be16(&head[4..]), be16(&head[6..]));
-                let used = self.chunk(flags, kind, be64(&head[8..]), be32(&head[16..]), &rest[20..], sink)?;
+            Some(CHUNK_MAGIC) if self.structured => {
+                let (Some(flags), Some(kind), Some(cookie), Some(len)) =
+                    (head.u16(), head.u16(), head.u64(), head.u32())
+                else {
+                    return Ok(0);
+                };
+                let used = self.chunk(flags, kind, cookie, len, head, sink)?;
                 Ok(used.map_or(0, |used| 20 + used))
             }
-            other => violation(format!("an answer starts with {other:#010x}")),
+            Some(other) => violation(format!("an answer starts with {other:#010x}")),
         }
     }
 
@@ -285,7 +263,7 @@ impl Answers {
             (Awaited::Status { .. }, 0) => violation("a block status was answered without any".into()),
             (Awaited::Read { len, .. }, 0) => {
                 open.came.push((0, len));
-                self.state = State::Data { slot, from: 0, left: len, last: true };
+                self.state = State::Chunk { slot, left: len, last: true, has: Content::Data(0) };
                 Ok(())
             }
             (_, error) => {
@@ -302,7 +280,7 @@ impl Answers {
         kind: u16,
         cookie: u64,
         len: u32,
-        rest: &[u8],
+        mut rest: Take<'_>,
         sink: &mut impl Sink,
     ) -> Result<Option<usize>, Violation> {
         let slot = self.find(cookie)?;
@@ -316,43 +294,42 @@ impl Answers {
                 Ok(Some(0))
             }
             (CHUNK_OFFSET_DATA, Awaited::Read { at, .. }) => {
-                let Some(offset) = rest.first_chunk() else { return Ok(None) };
+                let Some(offset) = rest.u64() else { return Ok(None) };
                 let Some(bytes) = len.checked_sub(8) else { return violation("a chunk of data has no place".into()) };
-                let from = open.comes(u64::from_be_bytes(*offset), at, bytes)?;
-                self.state = State::Data { slot, from, left: bytes, last };
+                let from = open.comes(offset, at, bytes)?;
+                self.state = State::Chunk { slot, left: bytes, last, has: Content::Data(from) };
                 Ok(Some(8))
             }
             (CHUNK_OFFSET_HOLE, Awaited::Read { at, .. }) => {
                 if len != 12 {
                     return violation(format!("a hole is told in {len} bytes"));
                 }
-                let Some(hole) = rest.first_chunk::<12>() else { return Ok(None) };
-                let bytes = u64::from(be32(&hole[8..]));
-                let from = open.comes(be64(hole), at, bytes)?;
+                let (Some(offset), Some(bytes)) = (rest.u64(), rest.u32()) else { return Ok(None) };
+                let bytes = u64::from(bytes);
+                let from = open.comes(offset, at, bytes)?;
                 sink.zeroes(slot, from, bytes);
                 self.chunk_ended(slot, last, sink)?;
                 Ok(Some(12))
             }
             (CHUNK_BLOCK_STATUS, Awaited::Status { .. }) => {
-                let Some(id) = rest.first_chunk() else { return Ok(None) };
+                let Some(id) = rest.u32() else { return Ok(None) };
                 if len < 12 || (len - 4) % 8 != 0 {
                     return violation(format!("a block status of {len} bytes"));
                 }
-                if context != Some(u32::from_be_bytes(*id)) || std::mem::replace(&mut open.has_status, true) {
+                if context != Some(id) || std::mem::replace(&mut open.has_status, true) {
                     return violation("a block status of another context, or a second one".into());
                 }
-                self.state = State::Runs { slot, left: len - 4, last };
+                self.state = State::Chunk { slot, left: len - 4, last, has: Content::Runs };
                 Ok(Some(4))
             }
             (kind, _) if kind & CHUNK_IS_ERROR != 0 => {
-                let Some(error) = rest.first_chunk() else { return Ok(None) };
-                let error = u32::from_be_bytes(*error);
+                let Some(error) = rest.u32() else { return Ok(None) };
                 if len < 6 || error == 0 {
                     return violation("an error that is none".into());
                 }
                 open.error.get_or_insert(errno(error));
                 open.counts(0)?;
-                self.state = State::Text { slot, left: len - 4, last };
+                self.state = State::Chunk { slot, left: len - 4, last, has: Content::Text };
                 Ok(Some(4))
             }
             (kind, awaited) => violation(format!("a chunk of kind {kind} as answer to {awaited:?}")),
@@ -360,7 +337,8 @@ impl Answers {
     }
 
     fn run(&mut self, slot: usize, run: &[u8; 8], sink: &mut impl Sink) -> Result<(), Violation> {
-        let (len, state) = (u64::from(be32(run)), be32(&run[4..]));
+        let run = u64::from_be_bytes(*run);
+        let (len, state) = (run >> 32, run as u32);
         let open = self.open_at(slot);
         let Awaited::Status { len: awaited } = open.awaited else { unreachable!("runs are of a block status") };
         if len == 0 {
@@ -444,18 +422,6 @@ impl Open {
     }
 }
 
-fn be16(bytes: &[u8]) -> u16 {
-    u16::from_be_bytes([bytes[0], bytes[1]])
-}
-
-fn be32(bytes: &[u8]) -> u32 {
-    u32::from_be_bytes(*bytes.first_chunk().expect("four bytes are there"))
-}
-
-fn be64(bytes: &[u8]) -> u64 {
-    u64::from_be_bytes(*bytes.first_chunk().expect("eight bytes are there"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{block_status, error_chunk, none_chunk, offset_data_header, offset_hole, simple_reply};
@@ -497,17 +463,15 @@ mod tests {
 
     /// A chunk of data that does not end its answer unless it is the last.
     fn data(cookie: u64, offset: u64, bytes: &[u8], last: bool) -> Vec<u8> {
-        let mut head = [0; 64];
-        let used = offset_data_header(&mut head, false, cookie, offset, bytes.len() as u64);
+        let mut head = offset_data_header(false, cookie, offset, bytes.len() as u64).to_vec();
         head[5] = u8::from(last);
-        [&head[..used], bytes].concat()
+        [&head[..], bytes].concat()
     }
 
     fn hole(cookie: u64, offset: u64, len: u64, last: bool) -> Vec<u8> {
-        let mut head = [0; 64];
-        let used = offset_hole(&mut head, false, cookie, offset, len);
+        let mut head = offset_hole(false, cookie, offset, len).to_vec();
         head[5] = u8::from(last);
-        head[..used].to_vec()
+        head
     }
 
     /// Gives the bytes in pieces of `piece`.
@@ -545,10 +509,6 @@ mod tests {
     #[test]
     fn what_does_not_fit_what_was_asked_is_a_violation() {
         let (_, cookie) = reading();
-        let mut simple = [0; 64];
-        let used = simple_reply(&mut simple, 0, cookie);
-        let mut none = [0; 64];
-        let none_used = none_chunk(&mut none, false, cookie, 0);
         let mut status = Vec::new();
         block_status(&mut status, false, (cookie, 0), (7, true), &[(4096, 0)]);
         let mut endless = Vec::new();
@@ -569,8 +529,8 @@ mod tests {
                     .concat(),
                 "came twice",
             ),
-            (simple[..used].to_vec(), "simple reply"),
-            (none[..none_used].to_vec(), "not all of it came"),
+            (simple_reply(0, cookie).to_vec(), "simple reply"),
+            (none_chunk(false, cookie, 0).to_vec(), "not all of it came"),
             (status, "a chunk of kind 5"),
             (endless.repeat(200), "more than 72 chunks"),
             (data(cookie, 8192, &[1; 4096], true).repeat(2), "was answered"),
@@ -602,12 +562,7 @@ mod tests {
     fn simple_replies_are_for_servers_without_structured_ones() {
         let mut answers = Answers::new(false, None);
         let (read, write) = (answers.ask(Awaited::Read { at: 0, len: 4096 }), answers.ask(Awaited::Other));
-        let mut head = [0; 64];
-        let used = simple_reply(&mut head, 5, write.1);
-        let mut bytes = head[..used].to_vec();
-        simple_reply(&mut head, 0, read.1);
-        bytes.extend_from_slice(&head[..used]);
-        bytes.extend_from_slice(&[9; 4096]);
+        let bytes = [&simple_reply(5, write.1)[..], &simple_reply(0, read.1), &[9; 4096]].concat();
         let (news, result) = feed(&mut answers, &bytes, 100);
         assert_eq!((result, news.ended), (Ok(()), vec![(write.0, Err(Errno::EIO)), (read.0, Ok(()))]));
         assert_eq!(news.data, [9; 4096]);

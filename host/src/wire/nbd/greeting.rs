@@ -10,6 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::super::bytes::{Put, Take};
 use super::{
     CLIENT_FIXED_NEWSTYLE, CLIENT_NO_ZEROES, FLAG_FIXED_NEWSTYLE, FLAG_HAS_FLAGS, FLAG_NO_ZEROES, INFO_BLOCK_SIZE,
     INFO_EXPORT, MAGIC, OPT_EXPORT_NAME, OPT_GO, OPT_SET_META_CONTEXT, OPT_STARTTLS, OPT_STRUCTURED_REPLY,
@@ -137,8 +138,7 @@ impl Greeting {
                 State::Old => {
                     let len = if self.no_zeroes { 10 } else { 134 };
                     let Some(data) = rest.get(..len) else { return Ok((used, Progress::NeedMore)) };
-                    let (size, flags) = size_and_flags(data).expect("ten bytes are there");
-                    self.size_and_flags_told = Some((size, flags));
+                    self.size_and_flags_told = size_and_flags(Take(data));
                     (len, self.offer()?)
                 }
                 State::Tls if rest.is_empty() => return Ok((used, Progress::NeedMore)),
@@ -157,59 +157,53 @@ impl Greeting {
     }
 
     fn hello(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, String> {
-        let Some(magic) = bytes.first_chunk() else { return Ok(0) };
-        if u64::from_be_bytes(*magic) != MAGIC {
+        let mut hello = Take(bytes);
+        let Some(magic) = hello.u64() else { return Ok(0) };
+        if magic != MAGIC {
             return Err("does not speak NBD".into());
         }
-        let Some(hello) = bytes.first_chunk::<18>() else { return Ok(0) };
-        let flags = u16::from_be_bytes([hello[16], hello[17]]);
-        if hello[8..16] != OPTION_MAGIC.to_be_bytes() || flags & FLAG_FIXED_NEWSTYLE == 0 {
+        let (Some(magic), Some(flags)) = (hello.u64(), hello.u16()) else { return Ok(0) };
+        if magic != OPTION_MAGIC || flags & FLAG_FIXED_NEWSTYLE == 0 {
             return Err("speaks an old kind of NBD; fixed newstyle is needed".into());
         }
         self.no_zeroes = flags & FLAG_NO_ZEROES != 0;
         let mine = CLIENT_FIXED_NEWSTYLE | if self.no_zeroes { CLIENT_NO_ZEROES } else { 0 };
-        out.extend_from_slice(&mine.to_be_bytes());
+        out.u32(mine);
         let first = if self.wants_tls { OPT_STARTTLS } else { OPT_STRUCTURED_REPLY };
         self.ask(first, &[], out);
         Ok(18)
     }
 
-    fn ask(&mut self, option: u32, data: &[&[u8]], out: &mut Vec<u8>) {
-        let len = data.iter().map(|part| part.len()).sum::<usize>();
-        out.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
-        out.extend_from_slice(&option.to_be_bytes());
-        out.extend_from_slice(&(len as u32).to_be_bytes());
-        data.iter().for_each(|part| out.extend_from_slice(part));
+    fn ask(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) {
+        out.u64(OPTION_MAGIC).u32(option).string(data);
         (self.state, self.replies) = (State::Option(option), 0);
     }
 
     fn ask_for_status(&mut self, out: &mut Vec<u8>) {
-        let export = std::mem::take(&mut self.export);
-        let (name, context) = ((export.len() as u32).to_be_bytes(), (CONTEXT_NAME.len() as u32).to_be_bytes());
-        let one = 1u32.to_be_bytes();
-        self.ask(OPT_SET_META_CONTEXT, &[&name, export.as_bytes(), &one, &context, CONTEXT_NAME], out);
-        self.export = export;
+        let mut data = Vec::new();
+        data.string(self.export.as_bytes()).u32(1).string(CONTEXT_NAME);
+        self.ask(OPT_SET_META_CONTEXT, &data, out);
     }
 
     fn ask_for_export(&mut self, out: &mut Vec<u8>) {
-        let export = std::mem::take(&mut self.export);
-        let (name, one) = ((export.len() as u32).to_be_bytes(), 1u16.to_be_bytes());
-        self.ask(OPT_GO, &[&name, export.as_bytes(), &one, &INFO_BLOCK_SIZE.to_be_bytes()], out);
-        self.export = export;
+        let mut data = Vec::new();
+        data.string(self.export.as_bytes()).u16(1).u16(INFO_BLOCK_SIZE);
+        self.ask(OPT_GO, &data, out);
     }
 
     /// A reply to an option; its length and the next step, `None` if it is not there whole.
     fn reply(&mut self, option: u32, bytes: &[u8], out: &mut Vec<u8>) -> Result<Option<(usize, Progress)>, String> {
-        let Some(head) = bytes.first_chunk::<20>() else { return Ok(None) };
-        let number = |at: usize| u32::from_be_bytes(*head[at..].first_chunk().expect("four bytes are there"));
-        let (magic, to, kind, len) = (&head[..8], number(8), number(12), number(16));
-        if *magic != REPLY_MAGIC.to_be_bytes() || to != option {
+        let mut rest = Take(bytes);
+        let (Some(magic), Some(to), Some(kind), Some(len)) = (rest.u64(), rest.u32(), rest.u32(), rest.u32()) else {
+            return Ok(None);
+        };
+        if magic != REPLY_MAGIC || to != option {
             return Err(format!("answers option {option} with something else"));
         }
         if len > Self::REPLY_MAX {
             return Err(format!("answers option {option} with {len} bytes")); // greeting.2
         }
-        let Some(data) = bytes.get(20..20 + len as usize) else { return Ok(None) };
+        let Some(data) = rest.bytes(len as usize) else { return Ok(None) };
         self.replies += 1;
         if self.replies > Self::REPLIES_MAX {
             return Err(format!("answers option {option} more than {} times", Self::REPLIES_MAX));
@@ -235,14 +229,16 @@ impl Greeting {
     }
 
     fn info(&mut self, data: &[u8]) -> Result<(), String> {
-        let Some((kind, data)) = data.split_first_chunk() else { return Err("tells an info without a kind".into()) };
+        let mut data = Take(data);
+        let Some(kind) = data.u16() else { return Err("tells an info without a kind".into()) };
         let malformed = || String::from("describes the export in a way that cannot be read");
-        match u16::from_be_bytes(*kind) {
+        match kind {
             INFO_EXPORT => self.size_and_flags_told = Some(size_and_flags(data).ok_or_else(malformed)?),
             INFO_BLOCK_SIZE => {
-                let sizes = data.first_chunk::<12>().ok_or_else(malformed)?;
-                let size = |at: usize| u32::from_be_bytes(*sizes[at..].first_chunk().expect("four bytes are there"));
-                self.blocks = Some([size(0), size(4), size(8)]);
+                let (Some(min), Some(preferred), Some(max)) = (data.u32(), data.u32(), data.u32()) else {
+                    return Err(malformed());
+                };
+                self.blocks = Some([min, preferred, max]);
             }
             _ => {}
         }
@@ -275,9 +271,8 @@ impl Greeting {
             (OPT_GO, REP_ERR_UNKNOWN) => Err(format!("has no export \"{}\"{says}", self.export)),
             (OPT_GO, REP_ERR_POLICY) => Err(format!("does not allow export \"{}\"{says}", self.export)),
             (OPT_GO, REP_ERR_UNSUP) => {
-                let export = std::mem::take(&mut self.export);
-                self.ask(OPT_EXPORT_NAME, &[export.as_bytes()], out);
-                (self.export, self.state) = (export, State::Old);
+                self.ask(OPT_EXPORT_NAME, self.export.clone().as_bytes(), out);
+                self.state = State::Old;
                 Ok(Progress::NeedMore)
             }
             (OPT_GO, error) => Err(format!("refuses export \"{}\" (error {:#x}){says}", self.export, error)),
@@ -317,16 +312,16 @@ impl Greeting {
     }
 }
 
-fn size_and_flags(data: &[u8]) -> Option<(u64, u16)> {
-    let (size, rest) = data.split_first_chunk()?;
-    Some((u64::from_be_bytes(*size), u16::from_be_bytes(*rest.first_chunk()?)))
+fn size_and_flags(mut data: Take<'_>) -> Option<(u64, u16)> {
+    Some((data.u64()?, data.u16()?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::{FLAG_SEND_FLUSH, FLAG_SEND_FUA};
     use super::*;
-    use crate::export::nbd::handshake::{Advance as Served, Catalogue, ExportInfo, Handshake, TlsPolicy};
+    use crate::config::Tls;
+    use crate::export::nbd::handshake::{Advance as Served, Catalogue, ExportInfo, Handshake};
 
     /// Our own server, which has one export.
     struct One;
@@ -355,7 +350,7 @@ mod tests {
     }
 
     /// Lets client and server speak, `piece` bytes of the server at a time.
-    fn meet(export: &str, tls: bool, policy: TlsPolicy, piece: usize) -> Result<Offer, String> {
+    fn meet(export: &str, tls: bool, policy: Tls, piece: usize) -> Result<Offer, String> {
         let (mut client, mut to_server, mut to_client) = (Greeting::new(export, tls), Vec::new(), Vec::new());
         let mut server = Handshake::new(policy, &mut to_client);
         let mut held = Vec::new();
@@ -390,7 +385,7 @@ mod tests {
             context: Some(1),
         };
         for piece in [1, 5, 19, usize::MAX] {
-            for (tls, policy) in [(false, TlsPolicy::Off), (true, TlsPolicy::Optional), (true, TlsPolicy::Required)] {
+            for (tls, policy) in [(false, Tls::Off), (true, Tls::Optional), (true, Tls::Required)] {
                 assert_eq!(meet("disk", tls, policy, piece), Ok(offer.clone()));
             }
         }
@@ -399,9 +394,9 @@ mod tests {
     #[test]
     fn an_export_that_cannot_be_had_is_refused_with_the_servers_words() {
         let refusal = |export, tls, policy| meet(export, tls, policy, usize::MAX).unwrap_err();
-        assert!(refusal("disc", false, TlsPolicy::Off).starts_with("has no export \"disc\""));
-        assert!(refusal("disk", true, TlsPolicy::Off).starts_with("has no TLS"));
-        assert!(refusal("disk", false, TlsPolicy::Required).starts_with("wants TLS"));
+        assert!(refusal("disc", false, Tls::Off).starts_with("has no export \"disc\""));
+        assert!(refusal("disk", true, Tls::Off).starts_with("has no TLS"));
+        assert!(refusal("disk", false, Tls::Required).starts_with("wants TLS"));
     }
 
     fn hello(flags: u16) -> Vec<u8> {

@@ -14,11 +14,11 @@ struct Talk {
 }
 
 /// A client of a server with two exports; the greeting and the client's flags are done.
-fn talk(tls: TlsPolicy) -> Talk {
+fn talk(tls: Tls) -> Talk {
     talk_with(tls, CLIENT_FIXED_NEWSTYLE | CLIENT_NO_ZEROES)
 }
 
-fn talk_with(tls: TlsPolicy, flags: u32) -> Talk {
+fn talk_with(tls: Tls, flags: u32) -> Talk {
     let mut heard = vec![];
     let server = Handshake::new(tls, &mut heard);
     assert_eq!(heard, *b"NBDMAGICIHAVEOPT\0\x03");
@@ -44,12 +44,10 @@ impl Talk {
     /// The replies heard to the last option: their kinds and data.
     #[track_caller]
     fn replies(&self, to: u32) -> Vec<(u32, Vec<u8>)> {
-        let mut rest = Data(&self.heard);
+        let mut rest = Take(&self.heard);
         let mut all = vec![];
         while !rest.0.is_empty() {
-            let (magic, after) = rest.0.split_first_chunk().unwrap();
-            assert_eq!(u64::from_be_bytes(*magic), REPLY_MAGIC);
-            rest = Data(after);
+            assert_eq!(rest.u64(), Some(REPLY_MAGIC));
             assert_eq!(rest.u32(), Some(to), "a reply names the option it answers");
             let kind = rest.u32().unwrap();
             all.push((kind, rest.string().unwrap().to_vec()));
@@ -112,12 +110,12 @@ fn an_idle_negotiation_is_small() {
 
 #[test]
 fn a_client_with_unknown_flags_is_sent_away() {
-    assert!(matches!(talk_with(TlsPolicy::Off, 4 | 3).step, Advance::Close(why) if why.contains("flags")));
+    assert!(matches!(talk_with(Tls::Off, 4 | 3).step, Advance::Close(why) if why.contains("flags")));
 }
 
 #[test]
 fn go_tells_size_flags_and_blocks_and_then_requests_may_come() {
-    let mut client = talk(TlsPolicy::Off);
+    let mut client = talk(Tls::Off);
     client.option(OPT_GO, &[&go("disk", &[])]).hears(OPT_GO, &[REP_INFO, REP_INFO, REP_ACK]);
     let replies = client.replies(OPT_GO);
     assert_eq!(replies[0].1, *b"\0\0\0\0\0\0\x40\0\0\0\0\x05", "export: 1 GiB, flags without DF");
@@ -128,7 +126,7 @@ fn go_tells_size_flags_and_blocks_and_then_requests_may_come() {
 
 #[test]
 fn info_tells_name_and_description_when_asked_and_the_negotiation_goes_on() {
-    let mut client = talk(TlsPolicy::Off);
+    let mut client = talk(Tls::Off);
     let all = [INFO_NAME, INFO_DESCRIPTION, INFO_BLOCK_SIZE, 99];
     client.option(OPT_INFO, &[&go("disk", &all)]).hears(OPT_INFO, &[REP_INFO, REP_INFO, REP_INFO, REP_INFO, REP_ACK]);
     assert_eq!(client.step, Advance::NeedMore);
@@ -139,7 +137,7 @@ fn info_tells_name_and_description_when_asked_and_the_negotiation_goes_on() {
 
 #[test]
 fn reads_in_one_piece_are_offered_only_with_structured_replies() {
-    let mut client = talk(TlsPolicy::Off);
+    let mut client = talk(Tls::Off);
     let df = |client: &Talk| client.replies(OPT_INFO)[0].1[11] & FLAG_SEND_DF as u8 != 0;
     assert!(!df(client.option(OPT_INFO, &[&go("disk", &[])])));
     client.option(OPT_STRUCTURED_REPLY, &[]).hears(OPT_STRUCTURED_REPLY, &[REP_ACK]);
@@ -150,7 +148,7 @@ fn reads_in_one_piece_are_offered_only_with_structured_replies() {
 
 #[test]
 fn the_answer_to_an_unknown_name_says_what_was_asked_and_where_to_look() {
-    let mut client = talk(TlsPolicy::Off);
+    let mut client = talk(Tls::Off);
     client.option(OPT_GO, &[&go("dusk", &[])]).hears(OPT_GO, &[REP_ERR_UNKNOWN]);
     assert_eq!(client.message(OPT_GO), "no export \"dusk\" here; LIST shows the 2 there are");
     assert_eq!(client.step, Advance::NeedMore);
@@ -164,7 +162,7 @@ fn the_answer_to_an_unknown_name_says_what_was_asked_and_where_to_look() {
 
 #[test]
 fn a_list_of_requests_that_lies_about_its_length_is_refused() {
-    let mut client = talk(TlsPolicy::Off);
+    let mut client = talk(Tls::Off);
     for data in [&b""[..], b"\0\0\0\x04disk", b"\0\0\0\x05disk\0\0", b"\0\0\0\x04disk\0\x01", b"\0\0\0\x04disk\0\0\0"] {
         client.option(OPT_GO, &[data]).hears(OPT_GO, &[REP_ERR_INVALID]);
     }
@@ -173,7 +171,7 @@ fn a_list_of_requests_that_lies_about_its_length_is_refused() {
 
 #[test]
 fn list_shows_every_export_and_its_description() {
-    let mut client = talk(TlsPolicy::Off);
+    let mut client = talk(Tls::Off);
     client.option(OPT_LIST, &[]).hears(OPT_LIST, &[REP_SERVER, REP_SERVER, REP_ACK]);
     assert_eq!(client.replies(OPT_LIST)[0].1, *b"\0\0\0\x04diskthe first");
     assert_eq!(client.replies(OPT_LIST)[1].1, *b"\0\0\0\x05other");
@@ -183,7 +181,7 @@ fn list_shows_every_export_and_its_description() {
 #[test]
 fn export_name_gets_zeroes_unless_the_client_can_do_without() {
     for (flags, len) in [(CLIENT_FIXED_NEWSTYLE, 10 + 124), (CLIENT_FIXED_NEWSTYLE | CLIENT_NO_ZEROES, 10), (0, 134)] {
-        let mut client = talk_with(TlsPolicy::Off, flags);
+        let mut client = talk_with(Tls::Off, flags);
         client.option(OPT_EXPORT_NAME, &[b"other"]);
         assert_eq!((client.heard.len(), client.session().export), (len, 1));
         assert_eq!(client.heard[..10], *b"\0\0\0\0\x40\0\0\0\0\x05");
@@ -193,7 +191,7 @@ fn export_name_gets_zeroes_unless_the_client_can_do_without() {
 #[test]
 fn a_wrong_export_name_ends_the_connection_without_a_word() {
     for name in [&b"dusk"[..], b"\xff\xfe", &[b'x'; 4097]] {
-        let mut client = talk(TlsPolicy::Off);
+        let mut client = talk(Tls::Off);
         client.option(OPT_EXPORT_NAME, &[name]);
         assert!(matches!(&client.step, Advance::Close(why) if !why.is_empty() && why.len() < 200));
         assert!(client.heard.is_empty());
@@ -203,14 +201,14 @@ fn a_wrong_export_name_ends_the_connection_without_a_word() {
 /// handshake.2: EXPORT_NAME cannot be refused in words, so its data is not waited for.
 #[test]
 fn a_long_export_name_ends_the_connection_before_it_has_come() {
-    let mut client = talk(TlsPolicy::Off);
+    let mut client = talk(Tls::Off);
     client.says(&option_bytes(OPT_EXPORT_NAME, &[&[b'x'; 4097]])[..16]);
     assert!(matches!(&client.step, Advance::Close(why) if why.contains("4097")));
 }
 
 #[test]
 fn export_name_is_no_way_to_extended_headers() {
-    let mut client = talk(TlsPolicy::Off);
+    let mut client = talk(Tls::Off);
     client.option(OPT_EXTENDED_HEADERS, &[]).hears(OPT_EXTENDED_HEADERS, &[REP_ACK]);
     assert!(matches!(client.option(OPT_EXPORT_NAME, &[b"disk"]).step, Advance::Close(_)));
 }
@@ -218,7 +216,7 @@ fn export_name_is_no_way_to_extended_headers() {
 #[test]
 fn abort_is_acknowledged_and_ends_politely_whatever_its_data() {
     for data in [&b""[..], b"bye"] {
-        let mut client = talk(TlsPolicy::Required);
+        let mut client = talk(Tls::Required);
         client.option(OPT_ABORT, &[data]).hears(OPT_ABORT, &[REP_ACK]);
         assert_eq!(client.step, Advance::Close(String::new()));
     }
@@ -226,7 +224,7 @@ fn abort_is_acknowledged_and_ends_politely_whatever_its_data() {
 
 #[test]
 fn extended_headers_bring_structured_replies_and_there_is_no_way_back() {
-    let mut client = talk(TlsPolicy::Off);
+    let mut client = talk(Tls::Off);
     client.option(OPT_EXTENDED_HEADERS, &[b"x"]).hears(OPT_EXTENDED_HEADERS, &[REP_ERR_INVALID]);
     client.option(OPT_STRUCTURED_REPLY, &[b"x"]).hears(OPT_STRUCTURED_REPLY, &[REP_ERR_INVALID]);
     client.option(OPT_EXTENDED_HEADERS, &[]).hears(OPT_EXTENDED_HEADERS, &[REP_ACK]);
@@ -237,7 +235,7 @@ fn extended_headers_bring_structured_replies_and_there_is_no_way_back() {
 
 #[test]
 fn an_unknown_option_is_refused_and_the_next_is_heard() {
-    let mut client = talk(TlsPolicy::Off);
+    let mut client = talk(Tls::Off);
     for option in [0, 4, 12, u32::MAX] {
         client.option(option, &[b"whatever"]).hears(option, &[REP_ERR_UNSUP]);
     }
@@ -246,7 +244,7 @@ fn an_unknown_option_is_refused_and_the_next_is_heard() {
 
 #[test]
 fn contexts_are_listed_by_name_by_namespace_or_all() {
-    let mut client = talk(TlsPolicy::Off);
+    let mut client = talk(Tls::Off);
     client.option(OPT_LIST_META_CONTEXT, &[&contexts("disk", &[])]).hears(OPT_LIST_META_CONTEXT, &[REP_ERR_INVALID]);
     client.option(OPT_STRUCTURED_REPLY, &[]);
     let (holes, changes) = (b"\0\0\0\0base:allocation", b"\0\0\0\0qemu:dirty-bitmap:top");
@@ -273,7 +271,7 @@ fn contexts_are_listed_by_name_by_namespace_or_all() {
 #[test]
 fn a_context_counts_for_the_export_it_was_last_chosen_for() {
     let chosen = |choices: &[(&str, &[&str])], goes: &str| {
-        let mut client = talk(TlsPolicy::Off);
+        let mut client = talk(Tls::Off);
         client.option(OPT_STRUCTURED_REPLY, &[]);
         for (name, queries) in choices {
             client.option(OPT_SET_META_CONTEXT, &[&contexts(name, queries)]);
@@ -291,7 +289,7 @@ fn a_context_counts_for_the_export_it_was_last_chosen_for() {
 
 #[test]
 fn a_chosen_context_is_told_once_with_its_number() {
-    let mut client = talk(TlsPolicy::Off);
+    let mut client = talk(Tls::Off);
     let twice = contexts("disk", &["base:allocation", "base:allocation"]);
     client.option(OPT_SET_META_CONTEXT, &[&twice]).hears(OPT_SET_META_CONTEXT, &[REP_ERR_INVALID]);
     client.option(OPT_STRUCTURED_REPLY, &[]);
@@ -315,7 +313,7 @@ fn a_chosen_context_is_told_once_with_its_number() {
 fn nothing_is_said_before_an_option_is_there_whole() {
     let bytes = option_bytes(OPT_GO, &[&go("disk", &[INFO_NAME])]);
     for cut in 0..bytes.len() {
-        let mut client = talk(TlsPolicy::Off);
+        let mut client = talk(Tls::Off);
         let mut heard = vec![];
         assert_eq!(client.server.receive(&bytes[..cut], &Two, &mut heard), (0, Advance::NeedMore));
         assert!(heard.is_empty());
@@ -326,7 +324,7 @@ fn nothing_is_said_before_an_option_is_there_whole() {
 /// handshake.2
 #[test]
 fn more_data_than_fits_is_refused_at_once_and_passed_over() {
-    let mut client = talk(TlsPolicy::Off);
+    let mut client = talk(Tls::Off);
     let len = Handshake::DATA_MAX + 1;
     let header = [&OPTION_MAGIC.to_be_bytes()[..], &OPT_INFO.to_be_bytes(), &len.to_be_bytes()].concat();
     client.says(&header).hears(OPT_INFO, &[REP_ERR_TOO_BIG]);
@@ -338,14 +336,14 @@ fn more_data_than_fits_is_refused_at_once_and_passed_over() {
 /// handshake.2
 #[test]
 fn data_that_just_fits_is_looked_at() {
-    let mut client = talk(TlsPolicy::Off);
+    let mut client = talk(Tls::Off);
     client.option(77, &[&[0; Handshake::DATA_MAX as usize]]).hears(77, &[REP_ERR_UNSUP]);
 }
 
 /// handshake.2
 #[test]
 fn a_client_that_never_stops_asking_is_sent_away() {
-    let mut client = talk(TlsPolicy::Off);
+    let mut client = talk(Tls::Off);
     for _ in 0..Handshake::OPTIONS_MAX {
         client.option(77, &[]).hears(77, &[REP_ERR_UNSUP]);
     }
@@ -356,7 +354,7 @@ fn a_client_that_never_stops_asking_is_sent_away() {
 /// handshake.2
 #[test]
 fn what_is_too_big_counts_as_well() {
-    let mut client = talk(TlsPolicy::Off);
+    let mut client = talk(Tls::Off);
     let len = Handshake::DATA_MAX + 1;
     for _ in 0..Handshake::OPTIONS_MAX {
         client.option(77, &[&vec![0; len as usize]]).hears(77, &[REP_ERR_TOO_BIG]);
@@ -367,7 +365,7 @@ fn what_is_too_big_counts_as_well() {
 /// handshake.2
 #[test]
 fn lists_are_dearer_than_other_options() {
-    let mut client = talk(TlsPolicy::Off);
+    let mut client = talk(Tls::Off);
     for _ in 0..16 {
         client.option(OPT_LIST, &[]).hears(OPT_LIST, &[REP_SERVER, REP_SERVER, REP_ACK]);
     }
@@ -376,13 +374,13 @@ fn lists_are_dearer_than_other_options() {
 
 #[test]
 fn an_option_without_its_magic_ends_the_connection() {
-    assert!(matches!(talk(TlsPolicy::Off).says(b"IHAVEOPS").step, Advance::Close(_)));
+    assert!(matches!(talk(Tls::Off).says(b"IHAVEOPS").step, Advance::Close(_)));
 }
 
 /// handshake.3
 #[test]
 fn where_tls_is_required_nothing_is_told_before_it() {
-    let mut client = talk(TlsPolicy::Required);
+    let mut client = talk(Tls::Required);
     for option in [OPT_LIST, OPT_INFO, OPT_GO, OPT_STRUCTURED_REPLY, OPT_LIST_META_CONTEXT, 77] {
         for name in ["disk", "dusk"] {
             client.option(option, &[&go(name, &[])]).hears(option, &[REP_ERR_TLS_REQD]);
@@ -397,7 +395,7 @@ fn where_tls_is_required_nothing_is_told_before_it() {
 /// handshake.3
 #[test]
 fn tls_starts_when_asked_and_only_once() {
-    for tls in [TlsPolicy::Optional, TlsPolicy::Required] {
+    for tls in [Tls::Optional, Tls::Required] {
         let mut client = talk(tls);
         client.option(OPT_STARTTLS, &[b"x"]).hears(OPT_STARTTLS, &[REP_ERR_INVALID]);
         client.option(OPT_STARTTLS, &[]).hears(OPT_STARTTLS, &[REP_ACK]);
@@ -406,13 +404,13 @@ fn tls_starts_when_asked_and_only_once() {
         client.option(OPT_STARTTLS, &[]).hears(OPT_STARTTLS, &[REP_ERR_INVALID]);
         client.option(OPT_GO, &[&go("disk", &[])]).session();
     }
-    talk(TlsPolicy::Off).option(OPT_STARTTLS, &[]).hears(OPT_STARTTLS, &[REP_ERR_POLICY]);
+    talk(Tls::Off).option(OPT_STARTTLS, &[]).hears(OPT_STARTTLS, &[REP_ERR_POLICY]);
 }
 
 /// handshake.3
 #[test]
 fn what_was_negotiated_before_tls_is_forgotten() {
-    let mut client = talk(TlsPolicy::Optional);
+    let mut client = talk(Tls::Optional);
     client.option(OPT_EXTENDED_HEADERS, &[]);
     client.option(OPT_SET_META_CONTEXT, &[&contexts("disk", &["base:allocation"])]);
     client.option(OPT_STARTTLS, &[]);
@@ -426,7 +424,7 @@ fn what_was_negotiated_before_tls_is_forgotten() {
 #[test]
 fn plain_text_after_starttls_is_not_used() {
     let injected = option_bytes(OPT_STRUCTURED_REPLY, &[]);
-    let mut server = talk(TlsPolicy::Required).server;
+    let mut server = talk(Tls::Required).server;
     let mut heard = vec![];
     let start = option_bytes(OPT_STARTTLS, &[]);
     let (used, step) = server.receive(&[start.clone(), injected.clone()].concat(), &Two, &mut heard);
@@ -450,7 +448,7 @@ fn wherever_another_server_goes_on_with_a_negotiation_it_is_the_same() {
     .concat();
     let run = |cuts: &[usize]| {
         let (mut heard, mut input) = (vec![], vec![]);
-        let mut server = Handshake::new(TlsPolicy::Optional, &mut heard);
+        let mut server = Handshake::new(Tls::Optional, &mut heard);
         let mut step = Advance::NeedMore;
         let ends = cuts.iter().copied().chain([bytes.len()]);
         let mut from = 0;
@@ -479,7 +477,7 @@ fn wherever_another_server_goes_on_with_a_negotiation_it_is_the_same() {
 #[test]
 fn what_another_server_says_of_a_negotiation_is_not_believed_blindly() {
     let mut heard = vec![];
-    let held = Handshake::new(TlsPolicy::Off, &mut heard).held().unwrap();
+    let held = Handshake::new(Tls::Off, &mut heard).held().unwrap();
     for (part, value) in [("awaits", "tls"), ("tls", "maybe"), ("skip", "much"), ("options", "")] {
         let mut held = held.clone();
         held.put(part, &value);
@@ -491,7 +489,7 @@ fn what_another_server_says_of_a_negotiation_is_not_believed_blindly() {
 /// handshake.3: a client that is encrypted is told everything by another server too, and one that is about to be does not go over.
 #[test]
 fn a_client_that_was_encrypted_before_is_so_at_another_server() {
-    let mut client = talk(TlsPolicy::Required);
+    let mut client = talk(Tls::Required);
     client.option(OPT_STARTTLS, &[]).hears(OPT_STARTTLS, &[REP_ACK]);
     assert!(client.server.held().is_none());
     client.server.tls_established();

@@ -1,11 +1,8 @@
 //! A connection stands still, so that another server can go on with it ([`hold`](crate::export::hold)), and says what it is then.
 
-use std::time::UNIX_EPOCH;
-
-use fairlift_core::Op;
 use fairlift_core::record::Record;
 
-use super::super::proto::{self, Command as Verb, RequestHeader};
+use super::super::proto::{self, Command as Verb};
 use super::super::service::{Common, UserData};
 use super::{Connection, Phase, Receiving, Serving, Stranger};
 use crate::disk::engine::Engine;
@@ -74,15 +71,12 @@ impl Connection {
             return Ok(None);
         }
         let mut says = Record::default();
-        says.put("listener", &self.peer.listener);
-        says.put("cgroup", &self.peer.cgroup.as_ref().map(ToString::to_string));
+        let since = common.service.clients().get(&(engine.context.0, self.number)).map(|client| client.since);
+        HeldClient::put_peer(&mut says, &self.peer, since);
         if let Some(by_kernel) = &self.by_kernel {
             says.put("tls", by_kernel);
             says.put("certificate", &self.peer.certificate);
         }
-        let since = common.service.clients().get(&(engine.context.0, self.number)).map(|client| client.since);
-        let since = since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
-        says.put("since_ms", &since.map(|since| since.as_millis() as u64));
         match &self.phase {
             Phase::Negotiating(handshake) => {
                 let Some(mut negotiation) = handshake.held() else { return fail("it is about to be encrypted") };
@@ -119,19 +113,12 @@ impl Connection {
 
     /// A write whose payload has come in part, as the client has sent it.
     fn taken_back(&self, engine: &Engine, common: &Common, number: usize, got: usize) -> Vec<u8> {
-        let command = &common.commands[number];
-        let header = RequestHeader {
-            flags: command.flags,
-            command: Verb::Write,
-            cookie: command.cookie,
-            offset: command.offset,
-            length: command.len,
-        };
-        debug_assert_eq!(command.op, Op::Write, "only a write has a payload");
+        let header = &common.commands[number].header;
+        debug_assert_eq!(header.command, Verb::Write, "only a write has a payload");
         let mut bytes = Vec::with_capacity(proto::EXTENDED_REQUEST_LEN + got);
         match &self.phase {
-            Phase::Serving(serving) if serving.session.extended => proto::encode_extended_request(&mut bytes, &header),
-            _ => proto::encode_request(&mut bytes, &header),
+            Phase::Serving(serving) if serving.session.extended => proto::encode_extended_request(&mut bytes, header),
+            _ => proto::encode_request(&mut bytes, header),
         }
         bytes.extend_from_slice(&engine.memory(number).bytes()[..got]);
         bytes

@@ -24,7 +24,7 @@ pub(super) fn inner(offset: u64, len: u64, block: u64) -> Option<(u64, u64)> {
 #[cold]
 pub(super) fn submit_in_part(engine: &mut Engine, export: &Export, command: &Command, mut bio: Bio) {
     let block = u64::from(export.facts.block());
-    let Command { op, offset, len, waited, .. } = *command;
+    let Command { header: RequestHeader { offset, length: len, .. }, op, waited, .. } = *command;
     let place =
         |from: u64, bytes: u64| Extent::new(Sector(export.start.0 + from / Sector::SIZE), bytes.div_ceil(Sector::SIZE));
     let skip = offset % block;

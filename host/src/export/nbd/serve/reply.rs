@@ -5,10 +5,10 @@ use std::os::fd::AsRawFd;
 use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Errno, Instant, Op, Outcome};
 
-use super::super::handshake::Contexts;
-use super::super::proto::{self, RequestHeader};
+use super::super::handshake::{Contexts, Session};
+use super::super::proto::{self, Command as Verb, RequestHeader};
 use super::super::service::{Command, Common, UserData};
-use super::{Connection, HEADS, Lack, Phase, Receiving, Serving, Taken};
+use super::{Connection, HEADS, Lack, Phase, Receiving, Serving};
 use crate::device;
 use crate::device::lane::Map;
 use crate::disk::engine::{Engine, News};
@@ -48,6 +48,17 @@ impl Replies {
         self.heads.is_empty()
     }
 
+    /// Their bytes, piece by piece, with payloads that are in memory.
+    pub(super) fn pieces<'a>(&'a self, engine: &'a Engine) -> impl Iterator<Item = &'a [u8]> {
+        let mut from = 0;
+        let last = self.payloads.last().map_or(0, |(at, _)| *at);
+        let pairs = self.payloads.iter().flat_map(move |(at, command)| {
+            let head = &self.heads[std::mem::replace(&mut from, *at)..*at];
+            [head, engine.memory(*command).bytes()]
+        });
+        pairs.chain((last < self.heads.len()).then(|| &self.heads[last..]))
+    }
+
     #[inline]
     fn answers(&mut self, op: Op, now: Instant) {
         let (count, ended) = &mut self.ended[op as usize];
@@ -57,49 +68,41 @@ impl Replies {
 }
 
 impl Connection {
-    /// There is news of a command.
     #[inline]
     pub(crate) fn news(&mut self, engine: &mut Engine, common: &Common, number: usize, news: News) {
+        let Command { header, op, .. } = common.commands[number];
         let outcome = match news {
             News::Ended(outcome) => outcome,
             News::TimedOut => {
-                let Command { cookie, offset, .. } = common.commands[number];
-                return self.reply_error(
-                    (cookie, offset),
-                    Errno::EIO,
-                    "the device did not answer in time (io_timeout)",
-                );
+                let why = "the device did not answer in time (io_timeout)";
+                return self.reply_error(&header, Errno::EIO, why);
             }
             News::Released => return self.release(engine, number),
         };
-        let Command { cookie, op, offset, len, flags, is_map, .. } = common.commands[number];
-        if is_map {
-            let status = StatusRequest { cookie, offset, len, most: runs_at_most(flags) };
-            self.reply_status(&status, engine.memory(number), outcome);
+        let RequestHeader { cookie, offset, length: len, .. } = header;
+        if header.command == Verb::BlockStatus {
+            self.reply_status(&header, engine.memory(number), outcome);
             return self.release(engine, number);
         }
         self.out.answers(op, engine.now);
         match outcome {
             Outcome::Failed(errno) => {
                 let why = format!("{} of {len} bytes at {offset}: {}", op.name(), describe(errno));
-                self.reply_error((cookie, offset), errno, &why);
+                self.reply_error(&header, errno, &why);
                 self.release(engine, number);
             }
             Outcome::Done if op == Op::Read => {
-                let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
-                let mut head = [0; 64];
-                let chunks = session.structured || session.extended;
+                let &Session { structured, extended, .. } = self.session();
+                let chunks = structured || extended;
                 if chunks && is_zero(engine.memory(number).bytes()) {
-                    let used = proto::offset_hole(&mut head, session.extended, cookie, offset, len);
-                    self.out.heads.extend_from_slice(&head[..used]);
+                    self.out.heads.extend_from_slice(&proto::offset_hole(extended, cookie, offset, len));
                     return self.release(engine, number);
                 }
-                let used = if chunks {
-                    proto::offset_data_header(&mut head, session.extended, cookie, offset, len)
-                } else {
-                    proto::simple_reply(&mut head, 0, cookie)
+                let head = match chunks {
+                    true => proto::offset_data_header(extended, cookie, offset, len),
+                    false => proto::simple_reply(0, cookie),
                 };
-                self.out.heads.extend_from_slice(&head[..used]);
+                self.out.heads.extend_from_slice(&head);
                 self.out.payloads.push((self.out.heads.len(), number));
             }
             Outcome::Done => {
@@ -117,51 +120,44 @@ impl Connection {
     }
 
     pub(super) fn reply_done(&mut self, cookie: u64, offset: u64) {
-        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
-        let mut head = [0; 64];
-        let used = if session.extended {
-            proto::none_chunk(&mut head, true, cookie, offset)
-        } else {
-            proto::simple_reply(&mut head, 0, cookie)
+        let head = match self.session().extended {
+            true => proto::none_chunk(true, cookie, offset),
+            false => proto::simple_reply(0, cookie),
         };
-        self.out.heads.extend_from_slice(&head[..used]);
+        self.out.heads.extend_from_slice(&head);
     }
 
-    pub(super) fn reply_error(&mut self, (cookie, offset): (u64, u64), errno: Errno, why: &str) {
-        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
+    pub(super) fn reply_error(&mut self, header: &RequestHeader, errno: Errno, why: &str) {
+        let &RequestHeader { cookie, offset, .. } = header;
+        let &Session { structured, extended, .. } = self.session();
         let error = proto::nbd_error(errno);
-        if session.structured || session.extended {
-            proto::error_chunk(&mut self.out.heads, session.extended, cookie, offset, error, why);
+        if structured || extended {
+            proto::error_chunk(&mut self.out.heads, extended, cookie, offset, error, why);
         } else {
-            let mut head = [0; 64];
-            let used = proto::simple_reply(&mut head, error, cookie);
-            self.out.heads.extend_from_slice(&head[..used]);
+            self.out.heads.extend_from_slice(&proto::simple_reply(error, cookie));
         }
     }
 
     /// Answers that a request cannot be, and passes over its payload.
     pub(super) fn refuse(&mut self, header: &RequestHeader, errno: Errno, why: &str) {
         tracing::debug!(connection = self.number, ?header, why, "refused");
-        self.reply_error((header.cookie, header.offset), errno, why);
-        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
-        let left = header.payload_len(session.extended);
+        self.reply_error(header, errno, why);
+        let left = header.payload_len(self.session().extended);
         if left > 0 {
             self.receiving = Receiving::Refused { left };
         }
     }
 
     pub(super) fn block_status(&mut self, header: &RequestHeader, export: &Export) {
-        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
-        let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
-        let status = StatusRequest { cookie, offset, len, most: runs_at_most(flags) };
-        let allocation = session.contexts.allocation.then(|| {
-            device::runs(len, status.most, |done, left| {
+        let RequestHeader { offset, length: len, flags, .. } = *header;
+        let allocation = self.session().contexts.allocation.then(|| {
+            device::runs(len, runs_at_most(flags), |done, left| {
                 export.device.run(export.offset + offset + done, left).map(|run| (run.len, run.hole))
             })
         });
         match allocation.transpose() {
-            Ok(runs) => self.reply_runs(&status, runs.as_deref()),
-            Err(error) => self.reply_error((cookie, offset), errno(&error), &format!("block status: {error}")),
+            Ok(runs) => self.reply_runs(header, runs.as_deref()),
+            Err(error) => self.reply_error(header, errno(&error), &format!("block status: {error}")),
         }
     }
 
@@ -172,39 +168,38 @@ impl Connection {
         common: &mut Common,
         header: &RequestHeader,
         export: &Export,
-    ) -> Taken {
+    ) -> Result<(), Lack> {
         if self.commands >= common.service.limits.connection_requests {
-            return Taken::NotNow(Lack::Own); // client.3
+            return Err(Lack::Own); // client.3
         }
         let ticket = engine.admit(self.number as u64, Memory::None);
-        let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
         let waited = (Duration::ZERO, Part::Room);
-        common.put(ticket, Command { cookie, waited, op: Op::Read, offset, len, flags, in_part: false, is_map: true });
+        common.put(ticket, Command { header: *header, waited, op: Op::Read, in_part: false });
         self.commands += 1;
+        let RequestHeader { offset, length: len, flags, .. } = *header;
         let map = Map { ticket, at: export.offset + offset, bytes: len, most: runs_at_most(flags) };
         engine.map(export.disk, export.start, map);
-        Taken::Yes
+        Ok(())
     }
 
     /// Answers with the result of a lane.
-    fn reply_status(&mut self, status: &StatusRequest, memory: &Memory, outcome: Outcome) {
+    fn reply_status(&mut self, header: &RequestHeader, memory: &Memory, outcome: Outcome) {
         match (outcome, memory) {
-            (Outcome::Done, Memory::Map(runs)) => self.reply_runs(status, Some(runs)),
+            (Outcome::Done, Memory::Map(runs)) => self.reply_runs(header, Some(runs)),
             (Outcome::Done, _) => unreachable!("the list of extents is in the memory of the ticket"),
             (Outcome::Failed(errno), _) => {
-                let request = (status.cookie, status.offset);
-                self.reply_error(request, errno, &format!("block status: {}", describe(errno)));
+                self.reply_error(header, errno, &format!("block status: {}", describe(errno)));
             }
         }
     }
 
     /// Reports holes, if they are known by now and were chosen, and changed blocks, if those were.
-    fn reply_runs(&mut self, status: &StatusRequest, allocation: Option<&[(u64, bool)]>) {
-        let Phase::Serving(Serving { session, export, .. }) = &self.phase else { unreachable!("serving") };
-        let StatusRequest { cookie, offset, len, most } = *status;
+    fn reply_runs(&mut self, header: &RequestHeader, allocation: Option<&[(u64, bool)]>) {
+        let Serving { session, export, .. } = self.phase.serving();
+        let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
         let changes = session.contexts.changes.then(|| {
             let next = |done, left| Ok(export.device.changed(export.offset + offset + done, left));
-            device::runs(len, most, next).expect("the list of changes is in memory")
+            device::runs(len, runs_at_most(flags), next).expect("the list of changes is in memory")
         });
         let heads = &mut self.out.heads;
         let mut tell = |runs: &[(u64, bool)], state: u32, context: u32, last: bool| {
@@ -225,7 +220,7 @@ impl Connection {
         self.sent.as_ref().is_some_and(|sent| sent.under_way)
     }
 
-    pub(super) fn arm_send(&mut self, engine: &mut Engine, now: Instant) {
+    pub(super) fn arm_send(&mut self, engine: &mut Engine) {
         if self.is_sending() || self.stands_still() {
             return;
         }
@@ -245,20 +240,13 @@ impl Connection {
                 }
                 return;
             }
-            self.progress = now;
-            self.unsent.offered(self.sending.ended.iter().map(|(count, _)| count).sum(), now);
+            self.progress = engine.now;
+            self.unsent.offered(self.sending.ended.iter().map(|(count, _)| count).sum(), engine.now);
             let mut iovecs = self.sent.take().map_or_else(Vec::new, |sent| sent.iovecs);
             iovecs.clear();
-            let mut from = 0;
-            // With TLS the payloads are in `heads`.
-            let payloads = if self.tls.is_none() { &self.sending.payloads[..] } else { &[] };
-            for (at, command) in payloads {
-                iovecs.push(memory(&self.sending.heads[from..*at]));
-                iovecs.push(memory(engine.memory(*command).bytes()));
-                from = *at;
-            }
-            if from < self.sending.heads.len() {
-                iovecs.push(memory(&self.sending.heads[from..]));
+            match self.tls {
+                None => iovecs.extend(self.sending.pieces(engine).map(memory)),
+                Some(_) => iovecs.push(memory(&self.sending.heads)), // with the payloads
             }
             // SAFETY: all zeroes are a valid `msghdr`: no address, no memory, no control data.
             let message = unsafe { std::mem::zeroed() };
@@ -278,13 +266,7 @@ impl Connection {
     pub(super) fn unsent(&self, engine: &Engine) -> Vec<u8> {
         let mut bytes = Vec::new();
         for replies in [&self.sending, &self.out] {
-            let mut from = 0;
-            for (at, command) in &replies.payloads {
-                bytes.extend_from_slice(&replies.heads[from..*at]);
-                bytes.extend_from_slice(engine.memory(*command).bytes());
-                from = *at;
-            }
-            bytes.extend_from_slice(&replies.heads[from..]);
+            replies.pieces(engine).for_each(|piece| bytes.extend_from_slice(piece));
             if std::ptr::eq(replies, &self.sending) {
                 let left = |sent: &Sent| sent.iovecs[sent.next..].iter().map(|piece| piece.iov_len).sum::<usize>();
                 let left = self.sent.as_ref().map_or(0, left);
@@ -315,25 +297,25 @@ impl Connection {
     }
 
     /// The replies under way are sent: each took as long as passed since its operation ended.
-    fn sent_all(&mut self, engine: &mut Engine, now: Instant) {
+    fn sent_all(&mut self, engine: &mut Engine) {
         self.unsent.taken();
         let Phase::Serving(Serving { export, stream, .. }) = &self.phase else { return };
         for (op, (count, ended)) in Op::ALL.into_iter().zip(std::mem::take(&mut self.sending.ended)) {
             if count > 0 {
                 // A sum of times of the clock may start anew; the difference is right all the same.
-                let time = count.wrapping_mul(now.as_nanos()).wrapping_sub(ended);
+                let time = count.wrapping_mul(engine.now.as_nanos()).wrapping_sub(ended);
                 engine.replied(export.disk, *stream, op, Duration::from_nanos(time));
             }
         }
     }
 
     /// The kernel sent `sent` bytes, or failed.
-    pub(crate) fn send_ended(&mut self, engine: &mut Engine, now: Instant, result: i32) {
+    pub(crate) fn send_ended(&mut self, engine: &mut Engine, result: i32) {
         let sent = self.sent.as_mut().expect("only a message under way completes");
         sent.under_way = false;
         match result {
             0.. => {
-                self.progress = now;
+                self.progress = engine.now;
                 sent.next += advance(&mut sent.iovecs[sent.next..], result as usize);
                 let is_all = sent.next == sent.iovecs.len();
                 self.kernel_sent(result as usize);
@@ -351,7 +333,7 @@ impl Connection {
         if let Some(sent) = &mut self.sent {
             sent.next = sent.iovecs.len();
         }
-        self.sent_all(engine, now);
+        self.sent_all(engine);
         self.sending.heads.clear();
         self.sending.heads.shrink_to(HEADS); // client.1
         let mut payloads = std::mem::take(&mut self.sending.payloads);
@@ -370,19 +352,11 @@ fn is_zero(bytes: &[u8]) -> bool {
     }
 }
 
-/// A block status that was asked for, and how many runs of a context it answers at most.
-struct StatusRequest {
-    cookie: u64,
-    offset: u64,
-    len: u64,
-    most: usize,
-}
-
+/// How many runs of a context a block status answers at most.
 fn runs_at_most(flags: u16) -> usize {
     if flags & proto::CMD_FLAG_REQ_ONE != 0 { 1 } else { RUNS }
 }
 
-/// An error for people.
 fn describe(errno: Errno) -> String {
     std::io::Error::from_raw_os_error(errno.0).to_string()
 }

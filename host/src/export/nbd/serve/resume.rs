@@ -3,8 +3,6 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use fairlift_core::{Instant, Stream};
-
 use super::super::handed::{Resumed, ResumedPhase};
 use super::super::service::Common;
 use super::{Connection, Phase, Receiving, Serving, Stranger};
@@ -23,10 +21,9 @@ impl Connection {
         engine: &mut Engine,
         common: &mut Common,
         unsent: Arc<Unsent>,
-        now: Instant,
     ) -> Self {
         let Resumed { phase, by_kernel, skip, leaves, input, replies, .. } = resumed;
-        let mut connection = Self::new(fd, peer, number, crate::config::Tls::Off, now, unsent);
+        let mut connection = Self::new(fd, peer, number, crate::config::Tls::Off, engine.now, unsent);
         connection.out = Self::take_over(replies);
         connection.input = input;
         connection.reading = !leaves;
@@ -40,13 +37,12 @@ impl Connection {
         }
         match phase {
             ResumedPhase::Negotiating(handshake, (bytes, failed)) => {
-                let options = handshake.options_asked();
+                let options = handshake.options;
                 connection.stranger = is_counted.then_some(Stranger { bytes, options, failed });
                 connection.phase = Phase::Negotiating(handshake);
             }
             ResumedPhase::Serving(export, entry, session) => {
-                let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
-                let stream = engine.add_stream(export.disk, stream);
+                let stream = export.add_stream(engine);
                 common.present.join(&export, number);
                 let export = narrowed(&export, entry.right);
                 connection.stranger = None;

@@ -24,7 +24,6 @@ use crate::kernel::ktls::{self, ByKernel, Notice};
 /// clients wait as long.
 const RECORD: Duration = time::ms(250);
 
-/// The TLS of a connection.
 pub(super) struct Tls {
     pub(super) session: rustls::ServerConnection,
     records: Records,
@@ -85,7 +84,6 @@ impl Tls {
         Self { session, records: Records::default(), leaves_until: None, rest: Box::default() }
     }
 
-    /// The certificate that the client has shown.
     pub(super) fn certificate(&self) -> Option<Certificate> {
         self.session.peer_certificates().and_then(Certificate::new)
     }
@@ -117,7 +115,6 @@ impl Connection {
         self.tls.is_some() || self.tls_next.is_some()
     }
 
-    /// Takes bytes from the socket.
     pub(super) fn take(&mut self, engine: &mut Engine, common: &mut Common, bytes: &[u8]) {
         let Some(tls) = &mut self.tls else {
             return self.take_plain(engine, common, bytes);
@@ -141,15 +138,8 @@ impl Connection {
         let Some(Tls { session: tls, .. }) = self.tls.as_deref_mut() else { return };
         let replies = std::mem::take(&mut self.out);
         let mut writer = tls.writer();
-        let mut from = 0;
         // Writing to memory does not fail; the buffer has no limit, and is emptied right below.
-        let mut write = |bytes: &[u8]| writer.write_all(bytes).expect("the TLS buffer has no limit");
-        for (at, command) in &replies.payloads {
-            write(&replies.heads[from..*at]);
-            write(engine.memory(*command).bytes());
-            from = *at;
-        }
-        write(&replies.heads[from..]);
+        replies.pieces(engine).for_each(|piece| writer.write_all(piece).expect("the TLS buffer has no limit"));
         (self.out.payloads, self.out.ended) = (replies.payloads, replies.ended);
         while tls.wants_write() {
             tls.write_tls(&mut self.out.heads).expect("writing to memory does not fail");
@@ -176,7 +166,7 @@ impl Connection {
         // The answer to a key of the client's may wait for the next data.
         let _ = tls.session.writer().write(&[]);
         if tls.session.wants_write() {
-            self.arm_send(engine, engine.now);
+            self.arm_send(engine);
             return false;
         }
         if tls.records.missing() > 0 {
@@ -185,10 +175,7 @@ impl Connection {
                 return false;
             }
             tls.leaves_until = None;
-            tracing::info!(
-                client = self.peer.shown,
-                "keeps its keys in the server: only a part of a record has arrived"
-            );
+            self.keeps_keys();
             return true;
         }
         if let Err(error) = ktls::attach(&self.fd) {
@@ -243,12 +230,14 @@ impl Connection {
     pub(super) fn look_at_rest(&mut self, engine: &mut Engine) {
         let late = |tls: &mut Box<Tls>| tls.leaves_until.take_if(|until| *until <= engine.now).is_some();
         if self.receive_armed == Some(Armed::Rest) && self.tls.as_mut().is_some_and(late) {
-            tracing::info!(
-                client = self.peer.shown,
-                "keeps its keys in the server: only a part of a record has arrived"
-            );
+            self.keeps_keys();
             engine.ring.cancel(UserData::Receive(self.number).pack());
         }
+    }
+
+    fn keeps_keys(&self) {
+        let client = &self.peer.shown;
+        tracing::info!(client, "keeps its keys in the server: only a part of a record has arrived");
     }
 
     /// `count` bytes of the rest of a record have come.

@@ -2,24 +2,18 @@
 
 use fairlift_core::record::Record;
 
-use super::super::control::{self, Control, block_path};
-use super::super::proto::{Info, Params, State};
-use super::{BlockDevice, Ublk};
-use crate::export::Export;
+use super::super::control::{self, block_path};
+use super::super::proto::{self, Info, State};
+use super::{BlockDevice, Maker};
 
-impl BlockDevice {
+impl Maker<'_> {
     /// The device of an export as another server has it, which is to hand it over.
     ///
     /// # Errors
     /// That server has none that could be handed over, or this one cannot serve it.
-    pub(super) fn of_another(
-        control: &mut Control,
-        ublk: &Ublk,
-        export: &Export,
-        params: &Params,
-        is_it: impl Fn(&Info) -> bool,
-    ) -> Result<Self, String> {
-        let infos: Vec<_> = control::all().into_iter().filter_map(|id| control.info(id).ok()).filter(is_it).collect();
+    pub(super) fn of_another(&mut self, is_it: impl Fn(&Info) -> bool) -> Result<BlockDevice, String> {
+        let infos: Vec<_> =
+            control::all().into_iter().filter_map(|id| self.control.info(id).ok()).filter(is_it).collect();
         let info = infos.iter().find(|info| info.state() == State::Live).ok_or_else(|| match infos.first() {
             Some(info) => format!(
                 "the running server cannot hand {} over while the kernel has it as {}: try again, or see the server's log",
@@ -28,21 +22,18 @@ impl BlockDevice {
             ),
             None => "the running server does not have it as a block device that could be handed over".to_owned(),
         })?;
-        let mut device = Self::found(control, ublk, export, params, info)?;
+        let mut device = self.found(info)?;
         device.is_handed = true;
         Ok(device)
     }
+}
 
-    /// Whether another server hands it over to this one.
-    pub(in super::super) const fn is_handed(&self) -> bool {
-        self.is_handed
-    }
-
+impl BlockDevice {
     /// The device as the server is told that takes over.
     pub(in super::super) fn handed(&self) -> Record {
         let mut says = Record::default();
         says.put("export", &self.name);
-        says.put("id", &self.dev.id);
+        says.put("id", &self.info.id);
         says
     }
 
@@ -51,7 +42,7 @@ impl BlockDevice {
     /// # Errors
     /// It is not.
     pub(in super::super) fn is_what_comes(&self, id: u32) -> Result<(), String> {
-        match self.is_handed && self.dev.id == id {
+        match self.is_handed && self.info.id == id {
             true => Ok(()),
             false => {
                 Err(format!("{} comes for export {:?}, which has {} here", block_path(id), self.name, self.path()))
@@ -63,7 +54,7 @@ impl BlockDevice {
     pub(in super::super) fn stays(&self) -> Option<String> {
         let (name, path) = (&self.name, self.path());
         match self.is_there() {
-            Ok(true) if !self.reissues => Some(format!(
+            Ok(true) if self.info.flags & proto::USER_RECOVERY_REISSUE == 0 => Some(format!(
                 "export {name:?}: {path} does not outlive its server (recover=false, unprivileged, or in this server's memory)"
             )),
             Ok(false) => Some(format!("export {name:?}: {path} is being started; try again in a moment")),

@@ -8,18 +8,24 @@
 //! vhosthold.2  The server that goes on looks into each ring and calls each guest: kicks and calls in between may have been lost.
 //! vhosthold.3  A message that has come in part goes over with the descriptors that came beside it.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use fairlift_core::record::Record;
+use fairlift_core::record::{Record, Unreadable};
 
-use super::super::handed::{HandedRing, Named, Resumed};
-use super::super::service::GuestListener;
-use super::FrontEnd;
-use super::vring::Vring;
+use super::super::config;
+use super::super::handed::Named;
+use super::super::inflight::Inflight;
+use super::super::memory::Shared;
+use super::super::proto::Region;
+use super::super::service::GuestListeners;
+use super::super::socket::Socket;
+use super::vring::{Kick, Vring};
+use super::{FrontEnd, Resumed};
 use crate::disk::engine::Engine;
 use crate::export::hold::{Halt, HeldClient};
+use crate::sync::lock;
 
 impl FrontEnd {
     /// Begins with nothing more, and hears no message (hold.1).
@@ -39,7 +45,6 @@ impl FrontEnd {
         true
     }
 
-    /// Goes on with the guest.
     pub(in super::super) fn serve_on(&mut self) {
         self.halt = Halt::No;
         for ring in self.vrings.iter_mut().filter_map(|vring| vring.ring.as_mut()) {
@@ -58,10 +63,7 @@ impl FrontEnd {
     fn described(&self, since: Option<SystemTime>) -> Result<HeldClient, String> {
         let (mut says, mut named) = (Record::default(), Named::default());
         says.put("export", &self.export.name);
-        says.put("listener", &self.peer.listener);
-        says.put("cgroup", &self.peer.cgroup.as_ref().map(ToString::to_string));
-        let since = since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
-        says.put("since_ms", &since.map(|since| since.as_millis() as u64));
+        HeldClient::put_peer(&mut says, &self.peer, since);
         says.put("features", &self.features);
         says.put("protocol_features", &self.protocol_features);
         says.put("write_back", &self.write_back);
@@ -106,34 +108,83 @@ impl FrontEnd {
         Ok(named.client(says, bytes.to_vec()))
     }
 
-    /// A front-end that another server has handed over; it stands still.
-    pub(in super::super) fn resume(
-        engine: &mut Engine,
-        resumed: Resumed,
-        listener: Arc<GuestListener>,
-        number: usize,
-        request_max: u64,
-    ) -> Self {
-        let Resumed { export, peer, entry, socket, requests, features, write_back, shared, tables, rings, .. } =
-            resumed;
-        let mut device = Self::with(&export, (peer, entry), listener, number, socket, request_max);
+    /// A front-end that another server hands over, as that server says. It stands still, and its rings are yet to be
+    /// [started](Self::resume).
+    ///
+    /// # Errors
+    /// It cannot be served here.
+    pub(in super::super) fn read(
+        (name, fd): (&str, OwnedFd),
+        says: &mut Record,
+        named: &mut Named,
+        bytes: Vec<u8>,
+        listeners: &GuestListeners,
+    ) -> Result<Resumed, String> {
+        let fail = |why: String| format!("a virtual machine at export {name:?}: {why}");
+        let unreadable = |why: Unreadable| fail(why.to_string());
+        let exports = listeners.service.exports();
+        let export = exports.list.iter().find(|export| export.name == name);
+        let export = export.ok_or_else(|| fail("it would not be served".into()))?;
+        let (peer, since) = HeldClient::take_peer(says, &fd, &exports.access).map_err(unreadable)?;
+        let entry = exports.access.of(&peer).enter(&export.name, &export.path);
+        let entry = entry.ok_or_else(|| fail("it could not open it again: see [client]".into()))?;
+        let mut number = |part: &str| says.need::<u64>(part).map_err(unreadable);
+        let features = (number("features")?, number("protocol_features")?);
+        let write_back = says.need("write_back").map_err(unreadable)?;
+        let regions: Option<Vec<[u64; 4]>> = says.take("regions").map_err(unreadable)?;
+        let shared = regions.map(|regions| {
+            let region = |[guest, size, user, offset]: [u64; 4]| Region { guest, size, user, offset };
+            let (regions, files): (Vec<_>, _) = (regions.into_iter().map(region).collect(), named.take_all("memory"));
+            match regions.len() == files.len() {
+                true => Shared::map(regions, files),
+                false => Err(format!("{} of {} files of its memory came", files.len(), regions.len())),
+            }
+        });
+        let tables = named.take("tables").map(|file| {
+            let (offset, queues, size) = says.need("tables").map_err(|why| why.to_string())?;
+            config::check_tables(queues, size)?;
+            Inflight::open(file, offset, queues, size).map(Arc::new)
+        });
+        let rings: Vec<Record> = says.need("rings").map_err(unreadable)?;
+        if rings.len() > config::RINGS_MAX {
+            let (has, most) = (rings.len(), config::RINGS_MAX);
+            return Err(fail(format!("it has {has} rings, and a device here at most {most}")));
+        }
+        let ring = |(number, mut ring): (usize, Record)| {
+            let kick = Kick { wanted: named.take(&format!("kick {number}")), ..Kick::default() };
+            Ok(Vring {
+                size: ring.need("size")?,
+                base: ring.need("base")?,
+                addresses: ring.take("addresses")?,
+                enabled: ring.need("enabled")?,
+                kick,
+                call: named.take(&format!("call {number}")),
+                ..Vring::default()
+            })
+        };
+        let vrings = rings.into_iter().enumerate().map(ring).collect::<Result<_, _>>().map_err(unreadable)?;
+        let (shared, tables) = (shared.transpose().map_err(fail)?, tables.transpose().map_err(fail)?);
+        // Listeners come first.
+        let listener = lock(&listeners.list).get(&export.id).cloned();
+        let listener = listener
+            .ok_or_else(|| format!("a virtual machine at export {:?}, whose socket did not come", export.name))?;
+        let socket = Socket::resume(fd, bytes, named.take_all("message"));
+        let request_max = listeners.service.limits.request_max.into();
+        let mut device = Self::with(export, (peer, entry), listener, 0, socket, request_max);
         device.halt = Halt::StandsStill;
         (device.features, device.protocol_features) = features;
-        (device.requests, device.write_back, device.shared) = (requests, write_back, shared);
-        device.tables = tables.map(Arc::new);
-        device.vrings = rings.into_iter().map(vring).collect();
-        for ring in 0..device.vrings.len() {
-            if let Err(why) = device.start(engine, ring) {
-                device.broken(engine, &why);
+        device.requests = named.take("requests").map(Socket::new);
+        (device.write_back, device.shared, device.tables, device.vrings) = (write_back, shared, tables, vrings);
+        Ok(Resumed { export: Arc::clone(export), since, device })
+    }
+
+    /// Takes its rings up where the previous server has stopped, as the device of this number.
+    pub(in super::super) fn resume(&mut self, engine: &mut Engine, number: usize) {
+        self.number = number;
+        for ring in 0..self.vrings.len() {
+            if let Err(why) = self.start(engine, ring) {
+                self.broken(engine, &why);
             }
         }
-        device
     }
-}
-
-fn vring(ring: HandedRing) -> Vring {
-    let HandedRing { size, base, addresses, enabled, kick, call } = ring;
-    let mut vring = Vring { size, base, addresses, enabled, call, ..Vring::default() };
-    vring.kick.wanted = kick;
-    vring
 }

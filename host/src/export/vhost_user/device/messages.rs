@@ -3,42 +3,36 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use fairlift_core::Stream;
 use vhost::vhost_user::VhostUserProtocolFeatures;
 
 use super::super::config;
 use super::super::inflight::Inflight;
 use super::super::memory::Shared;
 use super::super::proto::{self, Region, Request};
-use super::super::ring::{Addresses, Ring};
+use super::super::ring::Ring;
 use super::super::service::{Name, UserData};
 use super::super::socket::{Message, NoMessage, Socket};
 use super::FrontEnd;
 use super::vring::Vring;
 use crate::disk::engine::Engine;
-use crate::export::Export;
 use crate::export::hold::Halt;
 
-/// The answer to a request.
 enum Reply {
     /// Nothing of its own.
     Done,
-    Payload(Vec<u8>),
-    With(Vec<u8>, OwnedFd),
+    Payload(Vec<u8>, Option<OwnedFd>),
     /// The answer comes later.
     Later,
 }
 
 impl FrontEnd {
-    /// Takes in messages of the front-end.
     pub(super) fn receive(&mut self, engine: &mut Engine) {
         while !self.ending && self.stopping.is_none() && self.halt == Halt::No {
             match self.socket.receive() {
                 Ok(message) => self.take_message(engine, message),
                 Err(NoMessage::NotYet) => return,
                 Err(NoMessage::Closed) => return self.end(engine),
-                Err(NoMessage::Failed(error)) => return self.broken(engine, &format!("its socket failed: {error}")),
-                Err(NoMessage::Wrong(wrong)) => return self.broken(engine, &wrong.to_string()),
+                Err(NoMessage::Broken(why)) => return self.broken(engine, &why),
             }
         }
     }
@@ -51,20 +45,23 @@ impl FrontEnd {
         };
         tracing::debug!(export = self.export.name, ?request, "vhost-user");
         let acknowledges = header.need_reply && self.speaks(VhostUserProtocolFeatures::REPLY_ACK);
-        let sent = match self.answer(engine, &request, descriptors) {
-            Ok(Reply::Done) if acknowledges => self.socket.send(&proto::reply(header.code, &proto::number(0)), None),
-            Ok(Reply::Done | Reply::Later) => Ok(()),
-            Ok(Reply::Payload(payload)) => self.socket.send(&proto::reply(header.code, &payload), None),
-            Ok(Reply::With(payload, fd)) => self.socket.send(&proto::reply(header.code, &payload), Some(fd.as_fd())),
+        match self.answer(engine, &request, descriptors) {
+            Ok(Reply::Done) if acknowledges => self.send(engine, header.code, &proto::number(0), None),
+            Ok(Reply::Done | Reply::Later) => {}
+            Ok(Reply::Payload(payload, fd)) => self.send(engine, header.code, &payload, fd),
             Err(why) => {
                 if acknowledges {
                     // It may not be there to hear it.
                     let _ = self.socket.send(&proto::reply(header.code, &proto::number(1)), None);
                 }
-                return self.broken(engine, &format!("{}: {why}", name_of(&request)));
+                self.broken(engine, &format!("{}: {why}", name_of(&request)));
             }
-        };
-        if let Err(error) = sent {
+        }
+    }
+
+    /// Answers a message, with a descriptor beside the payload.
+    pub(super) fn send(&mut self, engine: &mut Engine, code: u32, payload: &[u8], fd: Option<OwnedFd>) {
+        if let Err(error) = self.socket.send(&proto::reply(code, payload), fd.as_ref().map(OwnedFd::as_fd)) {
             self.broken(engine, &format!("an answer cannot be sent: {error}"));
         }
     }
@@ -79,7 +76,7 @@ impl FrontEnd {
         request: &Request,
         mut descriptors: Vec<OwnedFd>,
     ) -> Result<Reply, String> {
-        let number = |value| Ok(Reply::Payload(proto::number(value)));
+        let number = |value| Ok(Reply::Payload(proto::number(value), None));
         let mut descriptor = || descriptors.pop().expect("as many as belong to it");
         match *request {
             Request::GetFeatures => return number(config::features(&self.export)),
@@ -96,9 +93,14 @@ impl FrontEnd {
             Request::SetMemTable(ref regions) => self.map(regions.clone(), descriptors)?,
             Request::SetVringNum { ring, size } => self.set_size(ring, size)?,
             Request::SetVringAddr { ring, descriptors, available, used } => {
-                self.set_addresses(engine, ring, [descriptors, available, used])?;
+                let (number, vring) = self.still(ring)?;
+                vring.addresses = Some([descriptors, available, used]);
+                self.start(engine, number)?;
             }
-            Request::SetVringBase { ring, base } => self.set_base(ring, base)?,
+            Request::SetVringBase { ring, base } => {
+                let base = u16::try_from(base).map_err(|_| format!("ring {ring} at {base:#x}, which is no index"))?;
+                self.still(ring)?.1.base = base;
+            }
             Request::GetVringBase { ring } => {
                 self.begin_to_stop(engine, ring)?;
                 return Ok(Reply::Later);
@@ -112,7 +114,7 @@ impl FrontEnd {
             Request::SetVringEnable { ring, on } => self.enable(engine, ring, on)?,
             Request::GetConfig { offset, size, flags } => {
                 let space = config::space(&self.export, self.write_back);
-                return Ok(Reply::Payload(proto::config(offset, size, flags, &space)));
+                return Ok(Reply::Payload(proto::config(offset, size, flags, &space), None));
             }
             Request::SetConfig { offset, ref data } => match (offset as usize, data.as_slice()) {
                 (config::WRITE_BACK, [on]) => self.write_back = *on != 0,
@@ -155,7 +157,7 @@ impl FrontEnd {
         let tables = Inflight::new(queues, size).map_err(|error| error.to_string())?;
         let (fd, payload) = tables.shared().map_err(|error| error.to_string())?;
         self.tables = Some(Arc::new(tables));
-        Ok(Reply::With(payload, fd))
+        Ok(Reply::Payload(payload, Some(fd)))
     }
 
     // ---- rings ----
@@ -187,18 +189,6 @@ impl FrontEnd {
             return Err(format!("ring {ring} of {size}: it must be a power of two, and at most {most}"));
         }
         vring.size = size as u16;
-        Ok(())
-    }
-
-    fn set_addresses(&mut self, engine: &mut Engine, ring: u32, addresses: Addresses) -> Result<(), String> {
-        let (number, vring) = self.still(ring)?;
-        vring.addresses = Some(addresses);
-        self.start(engine, number)
-    }
-
-    fn set_base(&mut self, ring: u32, base: u32) -> Result<(), String> {
-        let base = u16::try_from(base).map_err(|_| format!("ring {ring} at {base:#x}, which is no index"))?;
-        self.still(ring)?.1.base = base;
         Ok(())
     }
 
@@ -252,13 +242,12 @@ impl FrontEnd {
         if vring.size == 0 {
             return Err(why("its size was not said (SET_VRING_NUM)".into()));
         }
-        let Export { disk, group, priority, .. } = *self.export;
-        let stream = engine.add_stream(disk, Stream { group, priority, context: engine.context });
+        let stream = self.export.add_stream(engine);
         let tables = self.tables.as_ref().map(|tables| (tables, number));
         let event_index = config::has_event_index(self.features);
         match Ring::start(shared, addresses, (vring.size, vring.base), event_index, tables, stream) {
             Ok(ring) => {
-                let left = ring.left_over();
+                let left = ring.again.len();
                 if left > 0 {
                     tracing::info!(
                         export = self.export.name,
@@ -270,7 +259,7 @@ impl FrontEnd {
                 Ok(())
             }
             Err(error) => {
-                engine.remove_stream(disk, stream);
+                engine.remove_stream(self.export.disk, stream);
                 Err(why(error))
             }
         }

@@ -1,6 +1,6 @@
 //! How a device begins with a request of its guest: the chain is read, the memory is found, and the queue is given a bio.
 
-use fairlift_core::{Bio, Extent, Flags, Op, Sector, Token};
+use fairlift_core::{Flags, Op};
 use virtio_bindings::bindings::virtio_blk as blk;
 use vm_memory::{Bytes as _, GuestAddress};
 
@@ -10,7 +10,7 @@ use super::super::ring::{Ring, Slot};
 use super::super::service::Name;
 use crate::disk::engine::Engine;
 use crate::export::Export;
-use crate::export::offer::Offer;
+use crate::export::offer::{BlockRequest, Offer};
 use crate::kernel::ticket::{Guest, Memory};
 
 /// The parts of a device needed to begin with a request.
@@ -38,65 +38,49 @@ impl Begin<'_> {
             return Ok(false);
         }
         let (table, size) = self.ring.descriptors();
-        let request = reader.read(self.offer, self.ring.memory(), table, size, head);
+        let request = reader.read(self.offer, &self.ring.memory, table, size, head);
         let request = request.map_err(|broken| format!("request {head} is no chain: {broken}"))?;
-        let Some((op, extent, flags)) = self.wanted(&request.what, request.len) else {
+        let ChainRequest::Disk(mut wanted) = request.what else {
             return self.answer_at_once(reader, head, &request).map(|()| true);
         };
+        let BlockRequest { op, len, .. } = wanted;
+        if self.through && matches!(op, Op::Write | Op::WriteZeroes) {
+            wanted.flags |= Flags::FUA;
+        }
         let ranges = match op {
             Op::Read => reader.writable(),
             Op::Write => reader.readable(),
             Op::Flush | Op::Discard | Op::WriteZeroes => &[],
         };
-        let Some((memory, bounce)) = self.memory(engine, head, op, ranges, request.len)? else { return Ok(false) };
+        let Some((memory, bounce)) = self.memory(engine, head, op, ranges, len)? else { return Ok(false) };
         if let Err(why) = self.ring.took(head) {
             let ticket = engine.admit(0, memory);
             engine.release(ticket);
             return Err(why);
         }
-        let written = if op == Op::Read { request.len as u32 + 1 } else { 1 };
+        let written = if op == Op::Read { len as u32 + 1 } else { 1 };
         self.ring.begin(head, Slot { op, status: request.status, written, bounce });
         let ticket = engine.admit(owner.ticket(head), memory);
-        let stream = self.ring.stream;
-        engine.submit(self.export.disk, Bio { op, flags, extent, stream, token: Token(ticket as u64) });
+        engine.submit(self.export.disk, wanted.bio(self.export, self.ring.stream, ticket));
         Ok(true)
-    }
-
-    /// The request to the disk; `None`: none.
-    fn wanted(&self, what: &ChainRequest, len: u64) -> Option<(Op, Extent, Flags)> {
-        let start = self.export.start;
-        let extent = |at: u64, len: u64| Extent::new(Sector(start.0 + at / Sector::SIZE), len / Sector::SIZE);
-        let (op, extent) = match *what {
-            ChainRequest::Read(at) => (Op::Read, extent(at, len)),
-            ChainRequest::Write(at) => (Op::Write, extent(at, len)),
-            // No sectors, but a place: it says which of the disk's backings is meant.
-            ChainRequest::Flush => (Op::Flush, Extent::new(start, 0)),
-            ChainRequest::Discard(at, len) => (Op::Discard, extent(at, len)),
-            ChainRequest::WriteZeroes(at, len, _) => (Op::WriteZeroes, extent(at, len)),
-            ChainRequest::Id | ChainRequest::Refused(_) => return None,
-        };
-        let mut flags = Flags::SYNC;
-        if matches!(what, ChainRequest::WriteZeroes(_, _, false)) {
-            flags |= Flags::NO_UNMAP;
-        }
-        if self.through && matches!(op, Op::Write | Op::WriteZeroes) {
-            flags |= Flags::FUA;
-        }
-        Some((op, extent, flags))
     }
 
     /// Answers what the disk has no part in.
     fn answer_at_once(&mut self, reader: &Reader, head: u16, request: &BlkRequest) -> Result<(), String> {
         self.ring.took(head)?;
-        if let ChainRequest::Refused(why) = request.what {
-            tracing::debug!(export = self.export.name, ?why, "vhost-user: refused");
-            return self.ring.tell(head, request.status, why.status(), 1);
-        }
-        let mut left = &config::id(self.export)[..ID_LEN.min(request.len as usize)];
+        let len = match request.what {
+            ChainRequest::Disk(_) => unreachable!("the disk has a part in it"),
+            ChainRequest::Id(len) => len,
+            ChainRequest::Refused(why) => {
+                tracing::debug!(export = self.export.name, ?why, "vhost-user: refused");
+                return self.ring.tell(head, request.status, why.status(), 1);
+            }
+        };
+        let mut left = &config::id(self.export)[..ID_LEN.min(len as usize)];
         let written = left.len() as u32 + 1;
         for (at, len) in reader.writable() {
             let (part, rest) = left.split_at(left.len().min(*len as usize));
-            let stored = self.ring.memory().write_slice(part, *at);
+            let stored = self.ring.memory.write_slice(part, *at);
             stored.map_err(|_| format!("request {head}: its data, at {:#x}, is not in the guest's memory", at.0))?;
             left = rest;
         }
@@ -115,7 +99,7 @@ impl Begin<'_> {
         if ranges.is_empty() {
             return Ok(Some((Memory::None, None)));
         }
-        let guest = Guest::new(self.ring.memory(), ranges);
+        let guest = Guest::new(&self.ring.memory, ranges);
         let guest = guest.ok_or_else(|| format!("request {head}: its data is not in the guest's memory"))?;
         // Where the page cache is passed by, the kernel wants memory that is as aligned as the disk's blocks.
         let device = &self.export.device;

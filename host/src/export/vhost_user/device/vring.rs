@@ -31,7 +31,7 @@ pub(super) struct Kick {
     /// The poll was taken back.
     pub(super) cancelled: bool,
     /// It was heard once: the first time may not have been the guest (ring.5).
-    heard: bool,
+    pub(super) heard: bool,
 }
 
 impl Kick {
@@ -67,7 +67,6 @@ impl Kick {
         }
     }
 
-    /// The kernel polls it no more.
     pub(super) fn ended(&mut self) {
         let fd = self.polled.take();
         if !std::mem::take(&mut self.cancelled) {
