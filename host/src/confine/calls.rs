@@ -19,189 +19,52 @@ use seccompiler::{
 use crate::kernel::call::CACHESTAT;
 
 /// Calls that may be made with any arguments: what for, and which.
-const GROUPS: &[(&str, &[c_long])] = &[
-    (
-        "memory: the allocator, stacks, buffers, the memory of virtual machines, what of a file is in the page cache",
-        &[
-            libc::SYS_brk,
-            libc::SYS_munmap,
-            libc::SYS_mremap,
-            libc::SYS_madvise,
-            libc::SYS_mincore,
-            CACHESTAT,
-            libc::SYS_memfd_create,
-        ],
-    ),
-    (
-        "threads: starting and ending, locks, waiting, which CPUs there are",
-        &[
-            libc::SYS_set_robust_list,
-            libc::SYS_rseq,
-            libc::SYS_set_tid_address,
-            libc::SYS_futex,
-            libc::SYS_membarrier,
-            libc::SYS_sched_yield,
-            libc::SYS_sched_getaffinity,
-            libc::SYS_getcpu,
-            libc::SYS_exit,
-            libc::SYS_exit_group,
-            libc::SYS_gettid,
-            libc::SYS_getpid,
-        ],
-    ),
-    (
-        "time: where the kernel does not tell it without a call, and sleeping",
-        &[
-            libc::SYS_clock_gettime,
-            libc::SYS_clock_getres,
-            libc::SYS_clock_nanosleep,
-            libc::SYS_nanosleep,
-            libc::SYS_gettimeofday,
-            libc::SYS_restart_syscall,
-        ],
-    ),
-    (
-        "signals: those for the operator, SIGBUS of lent memory, SIGSYS of this filter",
-        &[libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn, libc::SYS_sigaltstack],
-    ),
-    ("io_uring", &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register]),
-    (
-        "files of exports: by helper threads, by workers for files in RAM, and by the engine without io_uring",
-        &[
-            libc::SYS_read,
-            libc::SYS_write,
-            libc::SYS_readv,
-            libc::SYS_writev,
-            libc::SYS_pread64,
-            libc::SYS_pwrite64,
-            libc::SYS_preadv,
-            libc::SYS_pwritev,
-            libc::SYS_preadv2,
-            libc::SYS_pwritev2,
-            libc::SYS_fsync,
-            libc::SYS_fdatasync,
-            libc::SYS_syncfs,
-            libc::SYS_fallocate,
-            libc::SYS_fadvise64,
-            libc::SYS_lseek,
-            libc::SYS_flock,
-            libc::SYS_ftruncate,
-        ],
-    ),
-    (
-        "opening and closing: exports that are added, the config file, certificates, tokens, what /proc and /sys tell",
-        &[
-            libc::SYS_openat,
-            libc::SYS_openat2,
-            libc::SYS_close,
-            libc::SYS_close_range,
-            libc::SYS_dup,
-            libc::SYS_dup3,
-            libc::SYS_fcntl,
-            libc::SYS_fstat,
-            libc::SYS_newfstatat,
-            libc::SYS_statx,
-            libc::SYS_fstatfs,
-            libc::SYS_statfs,
-            libc::SYS_faccessat,
-            libc::SYS_faccessat2,
-            libc::SYS_readlinkat,
-            libc::SYS_getdents64,
-            libc::SYS_getcwd,
-        ],
-    ),
-    (
-        "sockets of clients, of control, of virtual machines, of other NBD servers, of the journal and the service manager",
-        &[
-            libc::SYS_socketpair,
-            libc::SYS_bind,
-            libc::SYS_listen,
-            libc::SYS_accept,
-            libc::SYS_accept4,
-            libc::SYS_connect,
-            libc::SYS_shutdown,
-            libc::SYS_getsockname,
-            libc::SYS_getpeername,
-            libc::SYS_getsockopt,
-            libc::SYS_setsockopt,
-            libc::SYS_sendto,
-            libc::SYS_recvfrom,
-            libc::SYS_sendmsg,
-            libc::SYS_recvmsg,
-            libc::SYS_sendmmsg,
-            libc::SYS_recvmmsg,
-        ],
-    ),
-    (
-        "names of unix sockets: made for their owner alone, given away, and taken away at the end",
-        &[
-            libc::SYS_umask,
-            libc::SYS_unlinkat,
-            libc::SYS_fchmodat,
-            libc::SYS_fchmod,
-            libc::SYS_fchownat,
-            libc::SYS_fchown,
-        ],
-    ),
-    (
-        "names of tops of overlays: a fork gives one a second name, and its first to the next; reports of gateways, written beside and renamed",
-        &[libc::SYS_linkat, libc::SYS_renameat, libc::SYS_renameat2],
-    ),
-    (
-        "waiting for several: the control server, the engine without io_uring, and workers that wake each other",
-        &[
-            libc::SYS_ppoll,
-            libc::SYS_epoll_create1,
-            libc::SYS_epoll_ctl,
-            libc::SYS_epoll_pwait,
-            libc::SYS_epoll_pwait2,
-            libc::SYS_eventfd2,
-            libc::SYS_pipe2,
-            libc::SYS_timerfd_create,
-            libc::SYS_timerfd_settime,
-        ],
-    ),
-    (
-        "our own identity, and chance: libc, the journal, hash tables, TLS",
-        &[
-            libc::SYS_getuid,
-            libc::SYS_geteuid,
-            libc::SYS_getgid,
-            libc::SYS_getegid,
-            libc::SYS_getgroups,
-            libc::SYS_capget,
-            libc::SYS_uname,
-            libc::SYS_sysinfo,
-            libc::SYS_getrusage,
-            libc::SYS_getrandom,
-        ],
-    ),
+macro_rules! calls {
+    ($($(#[$only:meta])? $reason:literal: $($call:ident)+;)+) => {
+        const CALLS: &[&[c_long]] = {
+            use libc::*;
+            &[$($(#[$only])? &[$($call),+]),+]
+        };
+    };
+}
+
+calls! {
+    "memory: the allocator, stacks, buffers, the memory of virtual machines, what of a file is in the page cache":
+        SYS_brk SYS_munmap SYS_mremap SYS_madvise SYS_mincore CACHESTAT SYS_memfd_create;
+    "threads: starting and ending, locks, waiting, which CPUs there are":
+        SYS_set_robust_list SYS_rseq SYS_set_tid_address SYS_futex SYS_membarrier SYS_sched_yield
+        SYS_sched_getaffinity SYS_getcpu SYS_exit SYS_exit_group SYS_gettid SYS_getpid;
+    "time: where the kernel does not tell it without a call, and sleeping":
+        SYS_clock_gettime SYS_clock_getres SYS_clock_nanosleep SYS_nanosleep SYS_gettimeofday SYS_restart_syscall;
+    "signals: those for the operator, SIGBUS of lent memory, SIGSYS of this filter":
+        SYS_rt_sigaction SYS_rt_sigprocmask SYS_rt_sigreturn SYS_sigaltstack;
+    "io_uring":
+        SYS_io_uring_setup SYS_io_uring_enter SYS_io_uring_register;
+    "files of exports: by helper threads, by workers for files in RAM, and by the engine without io_uring":
+        SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_preadv SYS_pwritev SYS_preadv2
+        SYS_pwritev2 SYS_fsync SYS_fdatasync SYS_syncfs SYS_fallocate SYS_fadvise64 SYS_lseek SYS_flock SYS_ftruncate;
+    "opening and closing: exports that are added, the config file, certificates, tokens, what /proc and /sys tell":
+        SYS_openat SYS_openat2 SYS_close SYS_close_range SYS_dup SYS_dup3 SYS_fcntl SYS_fstat SYS_newfstatat SYS_statx
+        SYS_fstatfs SYS_statfs SYS_faccessat SYS_faccessat2 SYS_readlinkat SYS_getdents64 SYS_getcwd;
+    "sockets of clients, of control, of virtual machines, of other NBD servers, of the journal and the service manager":
+        SYS_socketpair SYS_bind SYS_listen SYS_accept SYS_accept4 SYS_connect SYS_shutdown SYS_getsockname
+        SYS_getpeername SYS_getsockopt SYS_setsockopt SYS_sendto SYS_recvfrom SYS_sendmsg SYS_recvmsg SYS_sendmmsg
+        SYS_recvmmsg;
+    "names of unix sockets: made for their owner alone, given away, and taken away at the end":
+        SYS_umask SYS_unlinkat SYS_fchmodat SYS_fchmod SYS_fchownat SYS_fchown;
+    "names of tops of overlays: a fork gives one a second name, and its first to the next; reports of gateways, written beside and renamed":
+        SYS_linkat SYS_renameat SYS_renameat2;
+    "waiting for several: the control server, the engine without io_uring, and workers that wake each other":
+        SYS_ppoll SYS_epoll_create1 SYS_epoll_ctl SYS_epoll_pwait SYS_epoll_pwait2 SYS_eventfd2 SYS_pipe2
+        SYS_timerfd_create SYS_timerfd_settime;
+    "our own identity, and chance: libc, the journal, hash tables, TLS":
+        SYS_getuid SYS_geteuid SYS_getgid SYS_getegid SYS_getgroups SYS_capget SYS_uname SYS_sysinfo SYS_getrusage
+        SYS_getrandom;
     #[cfg(target_arch = "x86_64")]
-    (
-        "the same by their older names, which a libc may use on this architecture",
-        &[
-            libc::SYS_open,
-            libc::SYS_stat,
-            libc::SYS_lstat,
-            libc::SYS_access,
-            libc::SYS_readlink,
-            libc::SYS_unlink,
-            libc::SYS_rename,
-            libc::SYS_chmod,
-            libc::SYS_chown,
-            libc::SYS_lchown,
-            libc::SYS_dup2,
-            libc::SYS_pipe,
-            libc::SYS_poll,
-            libc::SYS_select,
-            libc::SYS_epoll_create,
-            libc::SYS_epoll_wait,
-            libc::SYS_eventfd,
-            libc::SYS_time,
-            libc::SYS_arch_prctl,
-        ],
-    ),
-];
+    "the same by their older names, which a libc may use on this architecture":
+        SYS_open SYS_stat SYS_lstat SYS_access SYS_readlink SYS_unlink SYS_rename SYS_chmod SYS_chown SYS_lchown
+        SYS_dup2 SYS_pipe SYS_poll SYS_select SYS_epoll_create SYS_epoll_wait SYS_eventfd SYS_time SYS_arch_prctl;
+}
 
 /// The same for a server that has block devices of this machine, or may come to have some: their links in /dev/fairlift.
 const BLOCK_DEVICES: &[c_long] = &[
@@ -305,9 +168,7 @@ pub(super) fn filters(block_devices: bool) -> Result<Vec<BpfProgram>, String> {
     let known = architecture.filter(|known| matches!(known, TargetArch::x86_64 | TargetArch::aarch64));
     let architecture = known.ok_or_else(|| format!("there is no list for {}", std::env::consts::ARCH))?;
     let mut rules: BTreeMap<c_long, Vec<SeccompRule>> = BTreeMap::new();
-    for (_, calls) in GROUPS {
-        rules.extend(calls.iter().map(|call| (*call, Vec::new())));
-    }
+    rules.extend(CALLS.iter().copied().flatten().map(|call| (*call, Vec::new())));
     if block_devices {
         rules.extend(BLOCK_DEVICES.iter().map(|call| (*call, Vec::new())));
     }
