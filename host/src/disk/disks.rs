@@ -1,8 +1,8 @@
 //! Disks: those of a server, which come and go, and the bounds of groups on all of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::ceiling::{Bounds, Budget, Ceiling};
 use fairlift_core::queue;
@@ -11,6 +11,7 @@ use fairlift_core::{Group, GroupId, Instant};
 
 use super::Disk;
 use crate::config;
+use crate::sync::{Mutex, lock};
 
 /// The disks of a server, by their numbers.
 pub(crate) struct Disks {
@@ -41,7 +42,7 @@ impl Disks {
 
     /// Gives a group other bounds, on all disks; workers are to be woken then.
     pub(crate) fn set_bounds(&self, now: Instant, id: GroupId, bounds: &Bounds) {
-        let mut all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.bounds);
         let (bound, is_same_budget) = Bound::new(now, bounds, all.remove(&id).unwrap_or_default().of_queue.budget);
         for (_, disk) in self.all() {
             disk.set_bound(now, id, &bound);
@@ -56,18 +57,14 @@ impl Disks {
 
     /// The budget of a group's ceiling on all disks.
     pub(super) fn budget_of(&self, id: GroupId) -> Option<Arc<Budget>> {
-        let all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.bounds);
         all.get(&id)?.of_queue.budget.clone()
     }
 
     /// The state of the ceilings of groups.
     pub(crate) fn budgets(&self) -> Vec<(GroupId, Arc<Budget>)> {
-        let all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.bounds);
         all.iter().filter_map(|(id, bound)| Some((*id, Arc::clone(bound.of_queue.budget.as_ref()?)))).collect()
-    }
-
-    fn list(&self) -> MutexGuard<'_, Vec<Arc<Disk>>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Number of changes of the list of disks: a caller with another number has to [look](Self::look).
@@ -77,30 +74,30 @@ impl Disks {
 
     /// The disk at each number, with the number of the change.
     pub(crate) fn look(&self) -> (u64, Vec<Arc<Disk>>) {
-        let list = self.list();
+        let list = lock(&self.list);
         (self.changes(), list.clone())
     }
 
     /// Those that there are, each with its number.
     pub(crate) fn all(&self) -> Vec<(usize, Arc<Disk>)> {
         let there = |(_, disk): &(usize, &Arc<Disk>)| !Arc::ptr_eq(disk, &self.nothing);
-        self.list().iter().enumerate().filter(there).map(|(number, disk)| (number, Arc::clone(disk))).collect()
+        lock(&self.list).iter().enumerate().filter(there).map(|(number, disk)| (number, Arc::clone(disk))).collect()
     }
 
     pub(crate) fn get(&self, number: usize) -> Arc<Disk> {
-        Arc::clone(&self.list()[number])
+        Arc::clone(&lock(&self.list)[number])
     }
 
     /// The one at a number; `None`: none has been there.
     pub(crate) fn find(&self, number: usize) -> Option<Arc<Disk>> {
-        self.list().get(number).cloned()
+        lock(&self.list).get(number).cloned()
     }
 
     /// Puts a disk (`None`: nothing) at a number, which is at most the next one; workers are to be woken then.
     pub(crate) fn set(&self, number: usize, disk: Option<Arc<Disk>>) {
         let disk = disk.unwrap_or_else(|| Arc::clone(&self.nothing));
-        disk.set_group_bounds(Instant::ZERO, &self.bounds.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut list = self.list();
+        disk.set_group_bounds(Instant::ZERO, &lock(&self.bounds));
+        let mut list = lock(&self.list);
         match list.get_mut(number) {
             Some(old) => *old = disk,
             None => list.push(disk),
@@ -110,7 +107,7 @@ impl Disks {
 
     /// The first number from one on that no disk has.
     pub(crate) fn free_from(&self, first: usize) -> usize {
-        let list = self.list();
+        let list = lock(&self.list);
         let free = |number: &usize| list.get(*number).is_none_or(|disk| Arc::ptr_eq(disk, &self.nothing));
         (first..).find(free).expect("there is always another number")
     }

@@ -16,7 +16,7 @@ mod rados;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use fairlift_core::Duration;
@@ -24,9 +24,10 @@ pub use fairlift_core::gateways::{Due, GatewayView};
 
 use crate::config::{Config, Shares, SharesAt};
 use crate::disk::{Disk, Disks};
+use crate::sync::{Mutex, lock};
 use directory::Directory;
 use exchange::{Exchange, is_taken};
-use known::{Known, lock};
+use known::Known;
 use rados::Rados;
 
 /// Where gateways leave their reports for one another.
@@ -126,20 +127,20 @@ impl Gateways {
         S: Fn() -> Standing + Clone + Send + 'static,
         W: Fn() + Clone + Send + 'static,
     {
-        let opened = std::mem::take(&mut *self.opened.lock().unwrap_or_else(PoisonError::into_inner));
+        let opened = std::mem::take(&mut *lock(&self.opened));
         for exchange in opened {
             let (stop, stopped): (Sender<()>, Receiver<()>) = mpsc::channel();
             let (disks, server, wake) = (Arc::clone(disks), server.clone(), wake.clone());
             let work = move || exchange.run(&disks, server, wake, &stopped);
             let thread = thread::Builder::new().name("gateways".into()).spawn(work)?;
-            self.followed.lock().unwrap_or_else(PoisonError::into_inner).push((stop, thread));
+            lock(&self.followed).push((stop, thread));
         }
         Ok(())
     }
 
     /// Tells the others that this gateway ends, if that does not take long.
     pub(crate) fn end(&self) {
-        let followed = std::mem::take(&mut *self.followed.lock().unwrap_or_else(PoisonError::into_inner));
+        let followed = std::mem::take(&mut *lock(&self.followed));
         let (stops, threads): (Vec<_>, Vec<_>) = followed.into_iter().unzip();
         drop(stops);
         // A thread that panicked has said so.

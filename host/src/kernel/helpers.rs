@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::time;
 
 use fairlift_core::learn::concurrency;
@@ -21,6 +21,7 @@ use crate::clock;
 use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::call::Task;
 use crate::kernel::notify::Notifiers;
+use crate::sync::{Mutex, lock};
 
 pub(crate) use plan::Order;
 
@@ -233,10 +234,6 @@ impl Helpers {
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 //! The same goes to a file or to systemd every second, without what was counted, for a server that is killed (`fairlift serve`).
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 
 use fairlift_core::record::{Record, Unreadable};
 use fairlift_core::stats::Stats;
@@ -11,6 +10,7 @@ use fairlift_core::{Duration, GroupId};
 
 use super::{Handle, Server, Shared};
 use crate::clock;
+use crate::sync::lock;
 
 /// Of the record. Another one is not read: parts that change in meaning get another name instead.
 const VERSION: u32 = 1;
@@ -76,7 +76,7 @@ impl Shared {
         if counted {
             let mut exports = Record::default();
             for export in &self.served.service.exports().list {
-                if let Some(stats) = &*export.stats.lock().unwrap_or_else(PoisonError::into_inner) {
+                if let Some(stats) = &*lock(&export.stats) {
                     exports.put(&export.name, stats);
                 }
             }
@@ -111,7 +111,7 @@ impl Shared {
         let mut exports: BTreeMap<String, Stats> = take(record.take("exports"), left_out);
         for export in &self.served.service.exports().list {
             if let Some(stats) = exports.remove(&export.name).filter(Stats::is_possible) {
-                *export.stats.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(stats));
+                *lock(&export.stats) = Some(Box::new(stats));
             }
         }
         self.served.service.events.begin_after(take(record.take("events"), left_out));
