@@ -215,7 +215,7 @@ unsafe fn read(fd: RawFd, into: Pieces, at: u64, flags: i32) -> isize {
 }
 
 /// The result of a system call, or the negative error.
-fn result(returned: isize) -> i32 {
+pub(super) fn result(returned: isize) -> i32 {
     match returned {
         0.. => i32::try_from(returned).expect("a request is shorter than 2 GiB"),
         _ => -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),

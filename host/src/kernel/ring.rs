@@ -13,6 +13,7 @@ mod uring;
 
 use std::fmt;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -183,14 +184,13 @@ impl Ring {
 
     /// Lets the calling thread's waits end when they are due; the kernel would let them be 50 µs late.
     pub(crate) fn be_punctual() {
-        // SAFETY: takes numbers, and concerns this thread alone. Where it is refused, timers are late.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1)); // Where it is refused, timers are late.
     }
 
     /// Where other rings send messages to; `None`: this one takes none.
     pub(crate) fn message_fd(&self) -> Option<RawFd> {
         match self {
-            Self::Uring(ring) => Some(ring.as_raw_fd()),
+            Self::Uring(ring) => Some(ring.ring.as_raw_fd()),
             Self::Poll(_) => None,
         }
     }
@@ -203,15 +203,6 @@ impl Ring {
         match self {
             Self::Uring(ring) => ring.make_room_for_files(count),
             Self::Poll(_) => Ok(()),
-        }
-    }
-
-    /// Makes a descriptor known as the fixed file of that number; `None`: the number means nothing any more. The descriptor stays
-    /// open until then, and the file has nothing under way.
-    pub(crate) fn set_file(&mut self, number: u32, fd: Option<RawFd>) {
-        match self {
-            Self::Uring(ring) => ring.set_file(number, fd),
-            Self::Poll(ring) => ring.set_file(number, fd),
         }
     }
 
@@ -228,17 +219,6 @@ impl Ring {
         match self {
             Self::Uring(ring) => ring.register_pool(pool),
             Self::Poll(_) => {}
-        }
-    }
-
-    /// Registers the ring of receive buffers, which must live as long as the ring is used.
-    pub(crate) fn register_recv(&mut self, recv: &RecvRing) -> io::Result<()> {
-        match self {
-            Self::Uring(ring) => ring.register_recv(recv),
-            Self::Poll(ring) => {
-                ring.register_recv(recv);
-                Ok(())
-            }
         }
     }
 
@@ -313,48 +293,47 @@ impl Ring {
         // SAFETY: the call names no memory.
         unsafe { self.push(call, data.unwrap_or(Source::Nobody.pack())) }
     }
+}
+
+/// What both kinds of rings do, each in its way.
+macro_rules! both {
+    ($($(#[$of:meta])* fn $name:ident(&mut self $(, $given:ident: $type:ty)*) $(-> $result:ty)?;)+) => {
+        impl Ring {
+            $($(#[$of])*
+            pub(crate) fn $name(&mut self $(, $given: $type)*) $(-> $result)? {
+                match self {
+                    Self::Uring(ring) => ring.$name($($given),*),
+                    Self::Poll(ring) => ring.$name($($given),*),
+                }
+            })+
+        }
+    };
+}
+
+both! {
+    /// Makes a descriptor known as the fixed file of that number; `None`: the number means nothing any more. The descriptor stays
+    /// open until then, and the file has nothing under way.
+    fn set_file(&mut self, number: u32, fd: Option<RawFd>);
+
+    /// Registers the ring of receive buffers, which must live as long as the ring is used.
+    fn register_recv(&mut self, recv: &RecvRing) -> io::Result<()>;
 
     /// Whether the kernel has taken all that was collected.
-    pub(crate) fn is_submitted(&mut self) -> bool {
-        match self {
-            Self::Uring(ring) => ring.is_submitted(),
-            Self::Poll(ring) => ring.is_submitted(),
-        }
-    }
+    fn is_submitted(&mut self) -> bool;
 
     /// Submits what was collected, and waits for at least one completion if `wait` says so and until when.
-    pub(crate) fn turn(&mut self, wait: Wait) {
-        match self {
-            Self::Uring(ring) => ring.turn(wait),
-            Self::Poll(ring) => ring.turn(wait),
-        }
-    }
+    fn turn(&mut self, wait: Wait);
 
     /// Whether something has completed: seen without waiting, so that it can be asked in a loop.
     #[inline]
-    pub(crate) fn has_news(&mut self) -> bool {
-        match self {
-            Self::Uring(ring) => ring.has_news(),
-            Self::Poll(ring) => ring.has_news(),
-        }
-    }
+    fn has_news(&mut self) -> bool;
 
     /// Submits what was collected without waiting.
-    pub(crate) fn submit(&mut self) {
-        match self {
-            Self::Uring(ring) => ring.submit(),
-            Self::Poll(ring) => ring.submit(),
-        }
-    }
+    fn submit(&mut self);
 
     /// The next completion.
     #[inline]
-    pub(crate) fn reap(&mut self) -> Option<Completion> {
-        match self {
-            Self::Uring(ring) => ring.reap(),
-            Self::Poll(ring) => ring.reap(),
-        }
-    }
+    fn reap(&mut self) -> Option<Completion>;
 }
 
 /// A call that the ring has done, or that goes on.
@@ -376,12 +355,6 @@ const MORE: u32 = 1 << 1;
 const SOCKET_HAS_MORE: u32 = 1 << 2;
 
 impl Completion {
-    /// As io_uring tells it.
-    #[inline(always)]
-    fn of_kernel(data: u64, result: i32, flags: u32) -> Self {
-        Self { data, result, flags }
-    }
-
     /// A call that has ended.
     fn ended(data: u64, result: i32) -> Self {
         Self { data, result, flags: 0 }
@@ -465,14 +438,10 @@ impl Source {
     }
 }
 
-/// Of Linux 5.6; libc does not name it everywhere.
-const PR_SET_IO_FLUSHER: libc::c_int = 57;
-
 /// Says that the calling thread, and the kernel's helpers of it, serve the I/O of others: memory that they ask for is not
 /// waited for if that means I/O, which might be ours to do. Answers whether that was granted: it needs `CAP_SYS_RESOURCE`.
 pub(crate) fn be_flusher() -> bool {
-    // SAFETY: takes numbers, and concerns this thread alone.
-    unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) == 0 }
+    rustix::process::configure_io_flusher_behavior(true).is_ok()
 }
 
 /// How long a turn may wait.
