@@ -202,6 +202,14 @@ impl Listener {
     pub fn new(address: Address, tls: Tls) -> Self {
         Self { address, tls, socket: SocketMode::default() }
     }
+
+    /// The same as it came to be, by its name then: with port 0 the kernel chose one.
+    pub(crate) fn bound(self, name: &str) -> Self {
+        match (&self.address, name.strip_prefix("tcp:").and_then(|address| address.parse().ok())) {
+            (Address::Tcp(_), Some(chosen)) => Self { address: Address::Tcp(chosen), ..self },
+            _ => self,
+        }
+    }
 }
 
 /// The permissions of a unix socket, which its file has before clients can connect. At other addresses it

@@ -211,7 +211,7 @@ impl Live {
         let mut looks = 0;
         let mut draft = loop {
             self.sweep(backend, served);
-            match self.work_out(backend, served, &wanted, dry_run) {
+            match self.work_out((backend, served), &wanted, dry_run) {
                 Ok(draft) => break draft,
                 Err((of, Why::No(why))) => return Err(Refused::Change { of, why }),
                 Err((of, Why::Wait(why))) if looks == LOOKS => return Err(Refused::Change { of, why }),
@@ -226,7 +226,7 @@ impl Live {
             return Ok(Made { state: State { version: self.version, config: Arc::new(draft.config) }, steps, suited });
         }
         self.before = (Arc::clone(&self.config), self.made.clone());
-        self.make(backend, served, draft);
+        self.make(draft);
         self.version += 1; // also where nothing differs: of two who know one version, only one may change it
         Ok(Made { state: self.state(), steps, suited })
     }

@@ -21,7 +21,7 @@ pub use upgrade::{Beside, HandOver, Taking};
 use crate::Error;
 use crate::access::{Access, Grant, Peer, Token};
 use crate::clock;
-use crate::config::{self, Address, Config, Limits, Listener};
+use crate::config::{self, Config, Limits};
 use crate::control::arrange::{Arranged, Devices, Written, arrange, export};
 use crate::control::live::Live;
 use crate::control::trace::Traced;
@@ -381,18 +381,6 @@ impl Shared {
     }
 }
 
-/// Listeners as they came to be: with port 0 the kernel chose one.
-fn bound(wanted: &[Listener], listening: &[Listening]) -> Vec<Listener> {
-    let bound = |(wanted, listening): (&Listener, &Listening)| {
-        let chosen = listening.name.strip_prefix("tcp:").and_then(|address| address.parse().ok());
-        match (&wanted.address, chosen) {
-            (Address::Tcp(_), Some(chosen)) => Listener { address: Address::Tcp(chosen), ..wanted.clone() },
-            _ => wanted.clone(),
-        }
-    };
-    wanted.iter().zip(listening).map(bound).collect()
-}
-
 /// How many there are.
 fn workers(config: &Config) -> usize {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -460,7 +448,8 @@ impl Server {
             None => config.listeners.iter().map(Listening::open).collect::<Result<_, _>>()?,
             Some(taking) => taking.listen(&config.listeners)?,
         };
-        let in_force = Config { listeners: bound(&config.listeners, &listeners), ..in_force };
+        let bound = config.listeners.iter().zip(&listeners).map(|(wanted, there)| wanted.clone().bound(&there.name));
+        let in_force = Config { listeners: bound.collect(), ..in_force };
         let gateways = Gateways::open(&disks, taking.is_some()).map_err(|(name, why)| Error::Disk { name, why })?;
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let listeners = Listeners::new(listeners, config.tls);
