@@ -317,31 +317,26 @@ pub(super) fn unknown<'a>(
     there_are: &str,
 ) -> String {
     let hint = suggestion(name, known.clone());
-    let mut says = format!("there is no {what} \"{}\"", name.escape_debug());
+    let says = format!("there is no {what} \"{}\"", name.escape_debug());
     if !hint.is_empty() {
         return says + &hint;
     }
-    let some: Vec<_> = known.clone().take(8).collect();
-    says += "; ";
-    says += there_are;
-    says += " ";
-    match (some.len(), known.count()) {
-        (0, _) => says += "none",
-        (8, more) if more > 8 => says += &format!("{} and {} more", some.join(", "), more - 8),
-        _ => says += &some.join(", "),
+    let some = known.clone().take(8).collect::<Vec<_>>().join(", ");
+    match known.count() {
+        0 => format!("{says}; {there_are} none"),
+        count @ 9.. => format!("{says}; {there_are} {some} and {} more", count - 8),
+        _ => format!("{says}; {there_are} {some}"),
     }
-    says
 }
 
 /// Refuses to remove what others use, and says who does.
 fn in_use(what: &str, name: &str, user: &str, users: Vec<&String>) -> Result<(), String> {
-    match &users[..] {
-        [] => Ok(()),
-        [one] => Err(format!("{what} \"{name}\" is in use: {user} \"{one}\" is in it")),
-        [first, rest @ ..] => {
-            Err(format!("{what} \"{name}\" is in use: {user} \"{first}\" and {} more are in it", rest.len()))
-        }
-    }
+    let are = match &users[..] {
+        [] => return Ok(()),
+        [one] => format!("\"{one}\" is"),
+        [first, rest @ ..] => format!("\"{first}\" and {} more are", rest.len()),
+    };
+    Err(format!("{what} \"{name}\" is in use: {user} {are} in it"))
 }
 
 /// As deep as the tree may be: what walks it may recurse.
