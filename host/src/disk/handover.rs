@@ -20,8 +20,8 @@
 //!             to the disk, and new queues believe that something was written.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 
 use fairlift_core::flush::{self, SharedFlush};
 use fairlift_core::sched::{Kind, Learned, Setup};
@@ -190,11 +190,16 @@ impl State {
         self.queues.iter().chain(self.next.as_ref().map(|next| &next.queues))
     }
 
+    /// Each of them, under its lock.
+    pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Queue>> {
+        self.all().flat_map(|queues| queues.each())
+    }
+
     /// The queues that the disk has, which are made if it has none (disk.4).
     pub(super) fn queues(&mut self) -> Arc<Queues> {
         let Self { queues, plan, places, groups, bounds, .. } = self;
         let made = queues.get_or_insert_with(|| {
-            let queues = plan.first(places, groups).expect("its scheduler's settings were looked at before");
+            let queues = plan.queues(Instant::ZERO, places, groups, false);
             bounds.iter().for_each(|(id, bound)| queues.bind(Instant::ZERO, *id, bound));
             Arc::new(queues)
         });
@@ -255,7 +260,6 @@ impl Disk {
     pub(crate) fn check(&self, settings: &config::Disk) -> Result<Possible, String> {
         let plan = Plan { settings: settings.clone(), ..self.state().plan.clone() };
         plan.check()?;
-        plan.check_set().map_err(|error| error.to_string())?;
         Ok(Possible(plan.settings))
     }
 
@@ -286,7 +290,7 @@ impl Disk {
         };
         let fits = || state.all().all(|queues| queues.set_bounds(now, depth, nr_requests));
         if !anew {
-            state.all().for_each(|queues| queues.each().for_each(|mut queue| turn(&mut queue)));
+            state.each().for_each(|mut queue| turn(&mut queue));
             if (was.depth, was.nr_requests) == (is.depth, is.nr_requests) || fits() {
                 return;
             }
@@ -303,7 +307,7 @@ impl Disk {
             queues.set_bounds(now, depth, nr_requests);
             return;
         }
-        let queues = plan.queues(now, &state.places, &state.groups).expect("it was looked at before");
+        let queues = plan.queues(now, &state.places, &state.groups, true);
         self.take_next(&mut state, Arc::new(queues));
     }
 

@@ -49,7 +49,7 @@ impl Queues {
         set: &[(String, String)],
         share_tags: bool,
     ) -> Result<Self, tunable::Error> {
-        let count = count(settings);
+        let count = if settings.scheduler.is_per_disk() { 1 } else { settings.contexts.into() }; // disk.2
         let depth = usize::from(settings.depth);
         let tags = (share_tags && count > 1).then(|| {
             let capacity = depth.saturating_mul(GROWTH).min(DEPTH_MAX);
@@ -152,11 +152,6 @@ impl Queues {
         // A panic within the queue is a broken promise about clients' data: the server does not go on after it.
         queue.lock().unwrap_or_else(|_: PoisonError<_>| panic!("a worker panicked in the queue of a disk"))
     }
-}
-
-/// How many queues a disk has under these settings (disk.2).
-pub(super) fn count(settings: &Settings) -> usize {
-    if settings.scheduler.is_per_disk() { 1 } else { settings.contexts.into() }
 }
 
 #[cfg(test)]
