@@ -49,7 +49,7 @@ const TWIN: Duration = Duration::from_millis(1500);
 pub(super) struct Exchange {
     shares: Shares,
     disk: Arc<Disk>,
-    pool: Arc<Mutex<Known>>,
+    pub(super) pool: Arc<Mutex<Known>>,
     mail: Mail,
     count: Count,
     looked: Instant,
@@ -81,10 +81,6 @@ impl Exchange {
             looked: clock::now(),
             silent: 0,
         })
-    }
-
-    pub(super) fn known(&self) -> Arc<Mutex<Known>> {
-        Arc::clone(&self.pool)
     }
 
     /// Goes on until the server has ended, or `stop` comes.

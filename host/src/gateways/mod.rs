@@ -15,8 +15,8 @@ mod rados;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use fairlift_core::Duration;
@@ -86,7 +86,6 @@ pub(crate) enum Standing {
 }
 
 /// The pools of a server's disks.
-#[derive(Default)]
 pub(crate) struct Gateways {
     /// Those that were opened and are not followed yet.
     opened: Mutex<Vec<Exchange>>,
@@ -100,7 +99,7 @@ impl Gateways {
     /// # Errors
     /// A place cannot be opened or read, or another gateway has this one's name: the disk, and why.
     pub(crate) fn open(disks: &[Arc<Disk>], takes_over: bool) -> Result<Self, (String, String)> {
-        let mut this = Self::default();
+        let (mut opened, mut pools) = (Vec::new(), Vec::new());
         for (disk, shares) in disks.iter().filter_map(|disk| Some((disk, disk.settings().shares?))) {
             let fail = |why: String| (disk.name.clone(), format!("shares = \"{}\": {why}", shares.place));
             let mut carrier = open(&shares.place).map_err(|error| fail(error.to_string()))?;
@@ -112,10 +111,10 @@ impl Gateways {
             }
             let exchange =
                 Exchange::new(&shares, Arc::clone(disk), carrier).map_err(|error| fail(error.to_string()))?;
-            this.pools.push((shares, Arc::clone(disk), exchange.known()));
-            this.opened.get_mut().unwrap_or_else(PoisonError::into_inner).push(exchange);
+            pools.push((shares, Arc::clone(disk), Arc::clone(&exchange.pool)));
+            opened.push(exchange);
         }
-        Ok(this)
+        Ok(Self { opened: Mutex::new(opened), pools, followed: Mutex::default() })
     }
 
     /// Exchanges reports from now on, on a thread for each pool. `server` tells how that stands; `wake` wakes the workers.
