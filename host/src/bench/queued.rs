@@ -85,7 +85,9 @@ impl<'a> Queued<'a> {
             }
             drop(say);
             hear.iter().collect::<Result<Vec<()>, _>>().map_err(Error::Ring)?;
-            let course = Arc::new(self.course());
+            let Setup { runtime, slots, groups, .. } = self.setup;
+            let course = Arc::new(Course::new(clock::now(), *runtime, *slots, groups.len()));
+            self.gauge().end(course.end());
             for (go, _) in &threads {
                 // A worker that is gone has panicked: its thread is joined below.
                 let _ = go.send(Arc::clone(&course));
@@ -139,13 +141,6 @@ impl<'a> Queued<'a> {
 
     fn gauge(&self) -> &Gauge {
         self.disk.gauge.as_ref().expect("it was given one")
-    }
-
-    /// The time of the run, from now on.
-    fn course(&self) -> Course {
-        let course = Course::new(clock::now(), self.setup.runtime, self.setup.slots, self.setup.groups.len());
-        self.gauge().end(course.end());
-        course
     }
 
     /// The counters of the jobs, of the disk and of its helpers.

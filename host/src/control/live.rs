@@ -72,7 +72,7 @@ pub(crate) struct Live {
     files: (BTreeSet<u32>, u32),
     leaving: Leaving,
     /// Where files of new exports must lie.
-    roots: Roots,
+    pub(crate) roots: Roots,
     /// The latest that the schedulers of disks found out.
     findings: BTreeMap<String, VecDeque<Finding>>,
     /// Disks whose floors add up to more than they were seen to do.
@@ -180,11 +180,6 @@ impl Live {
         }
     }
 
-    /// Where files of new exports must lie.
-    pub(crate) fn roots(&self) -> Roots {
-        self.roots.clone()
-    }
-
     /// Whether something that was removed has not gone.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.is_something()
@@ -256,15 +251,11 @@ impl Live {
             let number = self.disks[&disk.name];
             let there = backend.disks.get(number);
             let waits = there.devices().iter().any(|device| device.needs_helpers());
+            let gave_up = self.gave_up.iter().filter(|((of, _), _)| *of == disk.name);
             let mut view = DiskView {
                 concurrency: waits.then(|| backend.helpers.learned(number).0),
                 findings: self.findings.get(&disk.name).map_or_else(Vec::new, |all| all.iter().copied().collect()),
-                given_up: self
-                    .gave_up
-                    .iter()
-                    .filter(|(of, _)| of.0 == disk.name)
-                    .map(|(of, target)| (of.1.clone(), *target))
-                    .collect(),
+                given_up: gave_up.map(|((_, group), target)| (group.clone(), *target)).collect(),
                 ..there.view(now, &groups, figures)
             };
             let are_before = |(at, one): &(usize, Arc<crate::disk::Disk>)| *at != number && one.name == disk.name;

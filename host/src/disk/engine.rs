@@ -24,7 +24,6 @@ use fairlift_core::stats::Stats;
 use fairlift_core::waits;
 use fairlift_core::{Bio, ContextId, Duration, Extent, Instant, Op, Outcome, Sector, Stream, StreamId, Tag};
 
-use super::handover::Found;
 pub(crate) use super::queue_io::News;
 use super::queue_io::{Arrival, Member, QueueIo};
 use super::queues::Queues;
@@ -103,7 +102,7 @@ pub(crate) struct Engine {
     disks: Arc<Disks>,
     /// The change of the disks that was looked at last.
     disks_seen: u64,
-    notifiers: Arc<Notifiers>,
+    pub(crate) notifiers: Arc<Notifiers>,
     helpers: Arc<Helpers>,
     /// The completions of helpers, while they are looked at.
     helped: Vec<Done>,
@@ -344,19 +343,6 @@ impl Engine {
     /// Whether the queue of a disk had no room when last asked.
     pub(crate) fn is_full(&self, disk: usize) -> bool {
         self.handles[disk].queue_io.full
-    }
-
-    /// Answers the worker's bell, and lets the ring hear it again if that has ended.
-    pub(crate) fn answer_bell(&mut self, arm: bool) {
-        if arm {
-            self.notifiers.arm_bell(self.context, &mut self.ring);
-        }
-        self.notifiers.answer_bell(self.context);
-    }
-
-    /// The worker takes its notice away, and then looks around.
-    pub(crate) fn take_notice(&self) {
-        self.notifiers.take_notice(self.context);
     }
 
     /// Another worker, a full queue or a helper thread woke this one.
@@ -602,16 +588,16 @@ impl Engine {
 
 impl DiskHandle {
     fn new(number: usize, disk: Arc<Disk>, context: ContextId, notifiers: &Arc<Notifiers>, ring: &mut Ring) -> Self {
-        let Found { epoch, queues, .. } = disk.enter(context);
+        let queues = disk.enter(context).queues;
         let depth = queues.of(context).settings().depth;
         let claims = disk.blocks.enter(context); // blocks.2
         let mut handle = Self {
             disk,
             queues,
-            // The places come when it follows the disk.
+            // The places come when it follows the disk, and whether that is frozen.
             epoch: LOOK_AGAIN,
             queue_io: QueueIo::with_capacity(depth.into()),
-            handover: if epoch % 2 == 1 { Handover::Frozen } else { Handover::Open },
+            handover: Handover::Open,
             places: Arc::default(),
             timed: Vec::new(),
             peeks: false,

@@ -30,7 +30,7 @@ pub(crate) struct Sleep {
     /// Whether others have another CPU to run on meanwhile.
     may_spin: bool,
     /// For how long it has looked for news, since the start.
-    looked: Duration,
+    pub(crate) looked: Duration,
 }
 
 /// Whether looking has paid for waits of one kind.
@@ -121,19 +121,25 @@ impl Sleep {
         now
     }
 
-    /// For how long it has looked for news, since the start.
-    pub(crate) fn looked(&self) -> Duration {
-        self.looked
-    }
-
+    /// Looks for news for a moment, though not longer than until something is due; the time afterwards, and whether there is some.
     fn look(
         &mut self,
         ring: &mut Ring,
         from: Instant,
         due: Option<Instant>,
-        watch: impl FnMut() -> bool,
+        mut watch: impl FnMut() -> bool,
     ) -> (Instant, bool) {
-        let (now, found) = look(ring, from, due, watch);
+        let mut now = from;
+        let found = loop {
+            if ring.has_news() || watch() {
+                break true;
+            }
+            if now.since(from) >= SPIN || due.is_some_and(|due| now >= due) {
+                break false;
+            }
+            (0..8).for_each(|_| std::hint::spin_loop());
+            now = clock::now();
+        };
         self.looked = self.looked + now.since(from);
         (now, found)
     }
@@ -141,21 +147,6 @@ impl Sleep {
     /// Whether something is due so soon that it is not worth while to sleep.
     fn is_near(&self, now: Instant, due: Option<Instant>) -> bool {
         self.may_spin && due.is_some_and(|due| now < due && due.since(now) <= LEAD)
-    }
-}
-
-/// Looks for news for a moment, though not longer than until something is due; the time afterwards, and whether there is some.
-fn look(ring: &mut Ring, from: Instant, due: Option<Instant>, mut watch: impl FnMut() -> bool) -> (Instant, bool) {
-    let mut now = from;
-    loop {
-        if ring.has_news() || watch() {
-            return (now, true);
-        }
-        if now.since(from) >= SPIN || due.is_some_and(|due| now >= due) {
-            return (now, false);
-        }
-        (0..8).for_each(|_| std::hint::spin_loop());
-        now = clock::now();
     }
 }
 

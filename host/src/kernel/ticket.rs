@@ -71,30 +71,18 @@ impl Guest {
             iov_base: slice.ptr_guard_mut().as_ptr().cast(),
             iov_len: slice.len(),
         };
-        let mut len = 0;
-        let pieces = match ranges {
-            [(start, bytes)] => match memory.get_slice(*start, *bytes as usize) {
-                Ok(slice) => {
-                    len = slice.len();
-                    Some(Pieces::One(piece(slice)))
-                }
-                Err(_) => None,
-            },
-            _ => None,
-        };
-        let pieces = match pieces {
-            Some(one) => one,
-            None => {
-                let mut pieces = Vec::with_capacity(ranges.len());
-                for slice in ranges.iter().flat_map(slices) {
-                    let piece = piece(slice.ok()?);
-                    len += piece.iov_len;
-                    pieces.push(piece);
-                }
-                Pieces::Several(pieces.into())
-            }
-        };
-        Some(Self { pieces, len, _mapped: Arc::clone(memory) })
+        if let [(start, bytes)] = ranges
+            && let Ok(slice) = memory.get_slice(*start, *bytes as usize)
+        {
+            let (len, pieces) = (slice.len(), Pieces::One(piece(slice)));
+            return Some(Self { pieces, len, _mapped: Arc::clone(memory) });
+        }
+        let mut pieces = Vec::with_capacity(ranges.len());
+        for slice in ranges.iter().flat_map(slices) {
+            pieces.push(piece(slice.ok()?));
+        }
+        let len = pieces.iter().map(|piece| piece.iov_len).sum();
+        Some(Self { pieces: Pieces::Several(pieces.into()), len, _mapped: Arc::clone(memory) })
     }
 
     fn pieces(&self) -> &[libc::iovec] {

@@ -122,7 +122,7 @@ impl<F: Front> Worker<F> {
                 self.completed(now, &completion);
                 completions += 1;
             }
-            self.turns[number].turn(completions, self.sleep.looked());
+            self.turns[number].turn(completions, self.sleep.looked);
             self.front.look_at_clock(&mut self.engine, now);
             if self.front.gives_up_at().is_some() {
                 self.engine.lift_ceilings(now);
@@ -132,18 +132,16 @@ impl<F: Front> Worker<F> {
             if now >= self.look_at {
                 self.look_for_stuck(now);
             }
-            if self.front.is_over(&self.engine) && self.engine.in_devices() == 0 {
-                self.engine.leave();
-                self.turns[number].waits(None);
-                self.engine.ring.unregister_files();
-                return (self.front.finish(), 0);
-            }
-            if self.front.gives_up_at().is_some_and(|end| now > end) {
-                // The kernel may still use our memory: it is left to it until the process ends.
+            let is_over = self.front.is_over(&self.engine) && self.engine.in_devices() == 0;
+            if is_over || self.front.gives_up_at().is_some_and(|end| now > end) {
                 self.engine.leave();
                 self.turns[number].waits(None);
                 let (done, lost) = (self.front.finish(), self.engine.in_devices());
-                std::mem::forget(self);
+                match is_over {
+                    true => self.engine.ring.unregister_files(),
+                    // The kernel may still use our memory: it is left to it until the process ends.
+                    false => std::mem::forget(self),
+                }
                 return (done, lost);
             }
         }
@@ -200,7 +198,11 @@ impl<F: Front> Worker<F> {
             Source::Front(what) => self.front.completed(&mut self.engine, now, what, completion),
             Source::Wake => self.look_around(now),
             Source::Bell => {
-                self.engine.answer_bell(!completion.goes_on());
+                let Engine { ring, notifiers, context, .. } = &mut self.engine;
+                if !completion.goes_on() {
+                    notifiers.arm_bell(*context, ring);
+                }
+                notifiers.answer_bell(*context);
                 self.look_around(now);
             }
             Source::Look { disk, place } => self.engine.look(disk, place),
@@ -210,7 +212,7 @@ impl<F: Front> Worker<F> {
 
     /// Another thread has news for the front, or a disk.
     fn look_around(&mut self, now: Instant) {
-        self.engine.take_notice();
+        self.engine.notifiers.take_notice(self.engine.context);
         self.front.woken(&mut self.engine, now);
         self.engine.woken();
     }

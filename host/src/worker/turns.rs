@@ -54,9 +54,7 @@ impl Turns {
 
     /// The calling thread is the worker.
     pub(crate) fn begin(&self) {
-        // SAFETY: it takes nothing and cannot fail.
-        let thread = unsafe { libc::gettid() };
-        self.thread.store(thread, Ordering::Relaxed);
+        self.thread.store(rustix::thread::gettid().as_raw_pid(), Ordering::Relaxed);
     }
 
     /// A turn has taken `completions`, and has looked for news for a time.
