@@ -89,6 +89,11 @@ impl Config {
     pub fn has_block_devices(&self) -> bool {
         self.exports.iter().any(|export| export.ways.iter().any(WayIn::is_block_device))
     }
+
+    /// The group of an export.
+    pub(crate) fn group(&self, export: &Export) -> &Group {
+        &self.groups[usize::from(export.group.0)]
+    }
 }
 
 /// A scheduling domain: one device, one queue.

@@ -141,8 +141,8 @@ pub fn difference(old: &Config, edit: &Edit) -> Result<Vec<Step>, Vec<Impossible
     let goes = |name: &&str| !after.contains_key(name) || edit.leave.contains_key(*name);
     for name in before.keys().copied().filter(goes).collect::<BTreeSet<_>>() {
         let cut = if edit.leave.get(name) == Some(&Leave::Cut) { ", and its clients cut off" } else { "" };
-        let group = &old.groups[usize::from(before[name].group.0)];
-        let is_empty = !new.exports.iter().any(|export| new.groups[usize::from(export.group.0)].path == group.path);
+        let group = old.group(before[name]);
+        let is_empty = !new.exports.iter().any(|export| new.group(export).path == group.path);
         let stays = is_empty && new.groups.iter().any(|there| there.path == group.path && there.parent.is_some());
         let stays = if stays { format!("; its group {:?} stays", group.path) } else { String::new() };
         all.step(Of::Export(name.into()), Becomes::Goes, format!("removed{cut}{stays}"));
@@ -414,7 +414,7 @@ impl Difference<'_> {
                 self.refuse(&of, way.key(), format!("export \"{}\" has {its} already", other.name));
             }
         }
-        let says = format!("added, {}, group {:?}", export.backing.about().shown, keys::group(new, export));
+        let says = format!("added, {}, group {:?}", export.backing.about().shown, new.group(export).path);
         self.step(of, Becomes::Comes, says);
     }
 

@@ -30,7 +30,7 @@ use super::state::{Made, Refused, State};
 use super::view::{self, ClientView, DiskView, View};
 use crate::clock;
 use crate::config::{self, Config};
-use crate::control::arrange::{self, Written};
+use crate::control::arrange;
 use crate::device::roots::Roots;
 use crate::device::{Device, Fault, Sharing};
 use crate::disk::Past;
@@ -147,11 +147,11 @@ impl Live {
         // Of each device, the place: until it is opened here.
         let mut places: HashMap<_, _> =
             placed.filter_map(|p| Some((arrange::address(p.device.as_ref()?), p))).collect();
-        let written = Written::by(&config.exports);
+        let written = arrange::written(&config.exports);
         for (settings, export) in config.exports.iter().zip(exports) {
             let Some(place) = places.remove(&arrange::address(&export.device)) else { continue };
             let sharing = settings.backing.sharing(Some(export.disk));
-            let read_only = export.device.facts().read_only || (settings.read_only && !written.has(settings));
+            let read_only = export.device.facts().read_only || (settings.read_only && !written.contains(&sharing));
             let device = Arc::clone(&export.device);
             opened.push(Opened { device, sharing, disk: export.disk, start: place.start, file: place.file, read_only });
         }

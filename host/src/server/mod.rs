@@ -21,8 +21,8 @@ pub use upgrade::{Beside, HandOver, Taking};
 use crate::Error;
 use crate::access::{Access, Grant, Peer, Token};
 use crate::clock;
-use crate::config::{self, Config, Limits};
-use crate::control::arrange::{Arranged, Devices, Written, arrange, export};
+use crate::config::{Config, Limits};
+use crate::control::arrange::{Arranged, arrange, export, open_all};
 use crate::control::live::Live;
 use crate::control::trace::Traced;
 use crate::control::{Becomes, Edit, Event, Leave, Made, Of, Refused, State, Step, Trace, View};
@@ -422,10 +422,7 @@ impl Server {
             None => roots.clone(),
             Some(taking) => roots.with(std::mem::take(&mut taking.files)),
         };
-        let mut devices = Devices::new(places.clone(), Backing::open);
-        let written = Written::by(&config.exports);
-        let opened: Vec<_> = config.exports.iter().map(|e| devices.open(e, &written)).collect::<Result<_, _>>()?;
-        drop(devices);
+        let opened: Vec<_> = open_all(&config.exports, &places, Backing::open).collect::<Result<_, _>>()?;
         let left = places.left();
         if left > 0 {
             let why =
@@ -439,10 +436,9 @@ impl Server {
             let why = format!("there are {}, and a ring takes {files} here (ulimit -n)", disk_of_file.len());
             return Err(Error::Backing { what: "files".into(), why });
         }
-        let path = |export: &config::Export| &*config.groups[usize::from(export.group.0)].path;
         let numbered = config.exports.iter().zip(&opened).zip(placed).zip(1..);
         let exports: Vec<Arc<Export>> = numbered
-            .map(|(((e, device), place), id)| Ok(Arc::new(export((e, path(e)), device, place, id)?)))
+            .map(|(((e, device), place), id)| Ok(Arc::new(export((e, &config.group(e).path), device, place, id)?)))
             .collect::<Result<_, Error>>()?;
         let listeners: Vec<_> = match &mut taking {
             None => config.listeners.iter().map(Listening::open).collect::<Result<_, _>>()?,

@@ -337,7 +337,7 @@ impl Draft<'_> {
                 }
             }
             "group" => {
-                let path = Arc::<str>::from(&*self.config.groups[usize::from(settings.group.0)].path);
+                let path = Arc::<str>::from(&*self.config.group(&settings).path);
                 let id = self.groups[&*path];
                 self.becomes(name, move |export| (export.group, export.path) = (id, path));
             }

@@ -38,7 +38,7 @@ impl Live {
         let one = draft.opened[opened].clone();
         let home = draft.name(one.disk);
         let disk = draft.config.disks.iter().position(|disk| Some(&disk.name) == home);
-        let path = &draft.config.groups[usize::from(settings.group.0)].path;
+        let path = &draft.config.group(&settings).path;
         let group = draft.groups[path];
         let placed = config::Export { disk, group, ..settings };
         let mut export = arrange::export((&placed, path), &one.device, (one.disk, Sector(0)), 0)?;
@@ -67,7 +67,7 @@ impl Live {
         named: Option<&str>,
     ) -> Result<usize, Why> {
         self.is_left(settings)?;
-        self.is_written(draft, settings)?;
+        draft.is_written(settings)?;
         let device = open(&arrange::resolved(settings, &draft.config.exports)?, settings.read_only, &self.roots)?;
         match device.foreign() {
             Some(why) if !settings.read_only => {
@@ -115,20 +115,22 @@ impl Live {
         }
         Ok(())
     }
+}
 
+impl Draft<'_> {
     /// Whether a backing can be opened: a base that another export of this server writes is locked for as long as that export is there. To
     /// open it would wait for that in vain.
-    fn is_written(&self, draft: &Draft<'_>, settings: &config::Export) -> Result<(), Why> {
+    fn is_written(&self, settings: &config::Export) -> Result<(), Why> {
         let paths = paths_of(&settings.backing);
         // By their last names first: of many, few need more.
         let is_called = |path: &&Path| paths.iter().any(|one| one.file_name() == path.file_name());
-        let written = draft.opened.iter().filter(|one| !one.read_only).filter_map(|one| one.device.path());
+        let written = self.opened.iter().filter(|one| !one.read_only).filter_map(|one| one.device.path());
         let written = written.filter(is_called);
         // Tops without names are known by the directory in which they are: that several have.
         let is_file = |path: &PathBuf| paths.contains(path) && !path.is_dir();
         let mut written = written.filter_map(|path| absolute(path).ok()).filter(is_file);
         let Some(path) = written.next() else { return Ok(()) };
-        let writers = draft.config.exports.iter().filter(|one| one.name != settings.name && !one.read_only);
+        let writers = self.config.exports.iter().filter(|one| one.name != settings.name && !one.read_only);
         let name = writers.filter(|one| paths_of(&one.backing).contains(&path)).map(|one| &one.name).next();
         let writer = name.map_or_else(|| "another export".into(), |name| format!("export \"{name}\""));
         Err(Why::No(format!(
@@ -138,9 +140,7 @@ impl Live {
             path.display()
         )))
     }
-}
 
-impl Draft<'_> {
     /// Puts a device on a disk that has nothing, which is made anew: the first device says what a disk is like.
     fn put_first(&mut self, name: &str, device: Registered) -> Result<usize, Why> {
         let number = self.disks[name];
