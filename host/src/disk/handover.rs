@@ -112,12 +112,6 @@ impl Past {
         *all = *all + had;
     }
 
-    /// All of a disk that has nothing any more, with the groups by their paths: their numbers may be others' by then.
-    fn all_gone(mut self, groups: impl Iterator<Item = (GroupId, Group)>) -> Self {
-        groups.for_each(|(id, group)| self.leave(id, &group.path, Stats::default(), Duration::ZERO));
-        self
-    }
-
     /// With what groups have had since, for another server.
     pub(super) fn handed<'a>(
         &'a self,
@@ -215,8 +209,13 @@ impl Disk {
         if let Some(queues) = state.queues.take() {
             past.add(&queues);
         }
-        let root = (GroupId::ROOT, state.plan.root.clone());
-        past.all_gone(state.groups.iter().cloned().chain([root]))
+        // By the paths of groups: their numbers may be others' by then.
+        for (id, group) in
+            state.groups.iter().map(|(id, group)| (*id, group)).chain([(GroupId::ROOT, &state.plan.root)])
+        {
+            past.leave(id, &group.path, Stats::default(), Duration::ZERO);
+        }
+        past
     }
 
     /// It goes on from the counts of a disk of the same name (handover.4).

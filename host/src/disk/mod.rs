@@ -27,7 +27,6 @@ mod shared_flush;
 mod tag_wait;
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -244,10 +243,7 @@ impl Disk {
         for (queues, number) in queues.iter().flat_map(|queues| (0..queues.count()).map(move |number| (queues, number)))
         {
             for (id, figures) in figures_of(now, || queues.nth(number)) {
-                match all.entry(id) {
-                    Entry::Vacant(place) => _ = place.insert(figures),
-                    Entry::Occupied(mut there) => there.get_mut().add(&figures),
-                }
+                all.entry(id).or_default().add(&figures);
             }
         }
         let some = |figures: &Figures| figures.open > 0 || Op::ALL.iter().any(|op| figures.stats.of(*op).ops > 0);
@@ -633,7 +629,9 @@ mod tests {
                 concurrency: concurrency::Settings { most, fixed: false },
                 ..config::Disk::new("d", Kind::MqDeadline)
             };
-            (bounds(&settings, true), bounds(&settings, false))
+            let character = Character { rotational: false, volatile_cache: false };
+            let plan = Plan { settings, character, root: Group::root(), contexts: 1, needs_helpers: true };
+            (plan.bounds(), Plan { needs_helpers: false, ..plan }.bounds())
         };
         assert_eq!(with(16, None), ((32, 256), (128, 256)));
         assert_eq!(with(256, None), ((512, 1024), (128, 256)));
