@@ -59,7 +59,6 @@ impl From<&Peer> for Origin {
     }
 }
 
-/// Why a client is turned away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Why {
     Failures,
@@ -208,7 +207,6 @@ impl Gate {
         }
     }
 
-    /// How many clients were turned away, by the reason.
     pub(crate) fn turned_away(&self) -> Vec<(&'static str, u64)> {
         let count = |why: Why| (why.says().0, self.turned_away[why as usize].load(Ordering::Relaxed));
         Why::ALL.map(count).into()

@@ -233,17 +233,14 @@ impl Access {
         Self { rules: rules.iter().map(in_force).collect(), revoked: Arc::clone(revoked) }
     }
 
-    /// Whether these are the rules.
     pub(crate) fn is(&self, rules: &[Rule], revoked: &Arc<Revoked>) -> bool {
         self.rules.iter().map(|there| &there.rule).eq(rules) && self.revoked == *revoked
     }
 
-    /// Whether a rule asks for the cgroups of processes.
     pub(crate) fn asks_for_cgroups(&self) -> bool {
         self.rules.iter().any(|there| there.rule.cgroup.is_some())
     }
 
-    /// Whether a client's certificate is revoked.
     pub(crate) fn has_revoked(&self, peer: &Peer) -> bool {
         peer.certificate.as_ref().is_some_and(|shown| self.revoked.has(shown))
     }
@@ -268,7 +265,6 @@ impl Access {
         Grant::of(self.rules.iter().map(|there| &there.rule), peer)
     }
 
-    /// Whether a client is known by a token.
     pub(crate) fn knows(&self, token: Token) -> bool {
         self.rules.iter().any(|there| there.rule.token.is_some_and(|known| known == token))
     }

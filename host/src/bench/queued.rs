@@ -40,7 +40,6 @@ pub(super) struct Queued<'a> {
 type WorkerEnd = Option<(Done, usize)>;
 
 impl<'a> Queued<'a> {
-    /// For `jobs` jobs.
     pub(super) fn new(setup: &'a Setup, jobs: usize) -> Result<Self, Error> {
         let workers = setup.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
         let workers = workers.clamp(1, 64).min(jobs.max(1));

@@ -39,9 +39,6 @@ pub struct Login {
 
 impl Login {
     /// By the values of the options `user`, `conf` and `timeout`, as people write them.
-    ///
-    /// # Errors
-    /// The timeout is none.
     pub(crate) fn new(
         user: Option<&str>,
         conf: Option<&str>,
@@ -86,10 +83,7 @@ type Clusters = Vec<(Login, Weak<Cluster>)>;
 
 static CLUSTERS: LazyLock<Mutex<Clusters>> = LazyLock::new(|| Mutex::new(Vec::new()));
 
-/// A string as librados takes it.
-///
-/// # Errors
-/// It has a NUL character.
+/// A string as librados takes it: without a NUL character.
 pub(crate) fn text(text: &str) -> Result<CString, String> {
     CString::new(text).map_err(|_| format!("{text:?}: a name has no NUL character"))
 }

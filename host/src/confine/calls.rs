@@ -78,7 +78,6 @@ const BLOCK_DEVICES: &[c_long] = &[
     libc::SYS_symlink,
 ];
 
-/// The condition on an argument.
 enum Is {
     OneOf(&'static [u64]),
     /// All of these bits.

@@ -16,7 +16,6 @@ static LOGGED: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 /// The `si_code` of a signal that a filter sends, and not a person.
 const SYS_SECCOMP: c_int = 1;
 
-/// Room for a line.
 const LINE: usize = 256;
 
 /// The kernel's report of it: `siginfo_t` as `SIGSYS` has it.

@@ -206,7 +206,6 @@ pub(crate) fn check_shared<'a>(
     Ok(())
 }
 
-/// The identity of a device.
 pub(crate) fn address(device: &Arc<dyn Device>) -> *const () {
     Arc::as_ptr(device).cast()
 }

@@ -154,10 +154,6 @@ impl Edit {
 
     // ---- exports ----
 
-    /// The place of an export.
-    ///
-    /// # Errors
-    /// There is none of that name.
     pub(crate) fn find_export(&self, name: &str) -> Result<usize, String> {
         let names = self.config.exports.iter().map(|export| export.name.as_str());
         names.clone().position(|one| one == name).ok_or_else(|| unknown("export", name, names, "there are"))

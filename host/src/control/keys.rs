@@ -7,7 +7,6 @@ use crate::config::{Backing, Config, Export};
 /// An export, in its configuration.
 type InConfig<'a> = (&'a Config, &'a Export);
 
-/// A key that can change.
 pub(super) struct LiveKey {
     pub(super) key: &'static str,
     /// Whether another value is wanted than there was.

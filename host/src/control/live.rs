@@ -180,7 +180,6 @@ impl Live {
         }
     }
 
-    /// Whether something that was removed has not gone.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.is_something()
     }

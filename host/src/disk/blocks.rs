@@ -21,7 +21,6 @@ use crate::sync::{Mutex, lock};
 /// A request: its worker, and its ticket there.
 type Key = (u16, usize);
 
-/// The claims on a disk.
 pub(crate) struct Blocks {
     on: AtomicBool,
     table: Mutex<State>,
@@ -59,7 +58,6 @@ impl Blocks {
         Self { on: AtomicBool::new(false), table: Mutex::default() }
     }
 
-    /// Whether blocks are to be claimed (blocks.2).
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Acquire)
     }

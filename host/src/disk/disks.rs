@@ -55,7 +55,6 @@ impl Disks {
         }
     }
 
-    /// The budget of a group's ceiling on all disks.
     pub(super) fn budget_of(&self, id: GroupId) -> Option<Arc<Budget>> {
         let all = lock(&self.bounds);
         all.get(&id)?.of_queue.budget.clone()
@@ -113,7 +112,6 @@ impl Disks {
     }
 }
 
-/// The bounds of a group.
 #[derive(Clone, Default)]
 pub(crate) struct Bound {
     /// The bounds as queues have them.

@@ -202,7 +202,6 @@ impl Engine {
         StreamId(handle.queue_io.streams.insert(Member { stream, id, before: Stats::default() }) as u32)
     }
 
-    /// Puts a stream into another group, or gives it another priority.
     pub(crate) fn change_stream(&mut self, now: Instant, disk: usize, stream: StreamId, to: Stream) {
         let handle = &mut self.handles[disk];
         let member = &mut handle.queue_io.streams[stream.0 as usize];

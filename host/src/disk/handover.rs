@@ -253,9 +253,6 @@ impl Found {
 
 impl Disk {
     /// Whether its scheduler, tunables and bounds can be as `settings` say.
-    ///
-    /// # Errors
-    /// The impossible settings.
     pub(crate) fn check(&self, settings: &config::Disk) -> Result<Possible, String> {
         let plan = Plan { settings: settings.clone(), ..self.state().plan.clone() };
         plan.check()?;
@@ -330,7 +327,6 @@ impl Disk {
         self.epoch.fetch_add(2, Ordering::AcqRel);
     }
 
-    /// The scheduler that the disk has.
     pub(crate) fn scheduler(&self) -> Kind {
         let state = self.state();
         state.queues.as_ref().map_or(state.plan.settings.scheduler, |queues| queues.scheduler())
@@ -353,7 +349,6 @@ impl Disk {
         self.look()
     }
 
-    /// Which queues the disk has.
     pub(crate) fn look(&self) -> Found {
         let mut state = self.state();
         Found { epoch: self.epoch(), queues: state.queues(), places: Arc::clone(&state.places) }

@@ -107,7 +107,6 @@ impl Disk {
         })
     }
 
-    /// Whether it rotates, as far as that is known.
     pub(crate) fn rotates(&self) -> bool {
         self.state().plan.character.rotational
     }
@@ -138,7 +137,6 @@ impl Disk {
         }
     }
 
-    /// Each of its queues, under its lock.
     fn for_each_queue(&self, act: impl FnMut(MutexGuard<'_, Queue>)) {
         self.queues().iter().flat_map(|queues| queues.each()).for_each(act);
     }
@@ -301,12 +299,10 @@ impl Disk {
         Arc::clone(&self.state().places)
     }
 
-    /// How long a request may be in a device.
     pub(crate) fn io_timeout(&self) -> Duration {
         self.state().plan.io_timeout()
     }
 
-    /// Its settings, as configured and changed since.
     pub(crate) fn settings(&self) -> config::Disk {
         self.state().plan.settings.clone()
     }
@@ -322,7 +318,6 @@ impl Disk {
         self.places().iter().filter_map(|place| place.device.as_ref()).any(|device| device.is_shared_out())
     }
 
-    /// Where a device is.
     pub(crate) fn place_of(&self, device: &Arc<dyn Device>) -> Option<Place> {
         let here = |place: &&Place| place.device.as_ref().is_some_and(|there| Arc::ptr_eq(there, device));
         self.places().iter().find(here).cloned()
@@ -334,18 +329,12 @@ impl Disk {
     }
 
     /// Whether these devices could be put on it, one after the other.
-    ///
-    /// # Errors
-    /// There is no place for one.
     pub(crate) fn could_take(&self, devices: &[Registered]) -> Result<(), &'static str> {
         let mut places = self.places().to_vec();
         devices.iter().try_for_each(|device| put(&mut places, device).map(|_| ()))
     }
 
     /// Puts a device on it, and tells where; workers are to be woken then.
-    ///
-    /// # Errors
-    /// There is no place for it.
     pub(crate) fn add(&self, device: &Registered) -> Result<Sector, &'static str> {
         let mut state = self.state();
         let mut places = state.places.to_vec();
@@ -424,7 +413,6 @@ impl Disk {
         is_set || state.each().any(|queue| queue.groups().has(id))
     }
 
-    /// Gives a group another weight.
     pub(crate) fn set_weight(&self, now: Instant, id: GroupId, weight: Weight) {
         let mut state = self.state();
         state.each().for_each(|mut queue| queue.set_weight(now, id, weight));
@@ -576,7 +564,6 @@ impl Plan {
         Ok(queue)
     }
 
-    /// How long a request may be in a device.
     fn io_timeout(&self) -> Duration {
         self.settings.io_timeout.unwrap_or(fairlift_core::time::secs(30))
     }

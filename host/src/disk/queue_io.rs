@@ -45,7 +45,6 @@ pub(super) struct QueueIo {
     pub(super) tag_wait: Option<TagWait>,
 }
 
-/// News of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum News {
     Ended(Outcome),

@@ -38,10 +38,6 @@ pub(crate) trait Carrier: Send {
     fn read(&mut self) -> io::Result<Vec<(String, Vec<u8>)>>;
 }
 
-/// The carrier of reports to a place.
-///
-/// # Errors
-/// It cannot be opened.
 fn open(place: &SharesAt) -> io::Result<Box<dyn Carrier>> {
     match place {
         SharesAt::Directory(path) => Ok(Box::new(Directory::open(path)?)),
@@ -85,7 +81,6 @@ pub(crate) enum Standing {
     HasEnded,
 }
 
-/// The pools of a server's disks.
 pub(crate) struct Gateways {
     /// Those that were opened and are not followed yet.
     opened: Mutex<Vec<Exchange>>,
@@ -118,9 +113,6 @@ impl Gateways {
     }
 
     /// Exchanges reports from now on, on a thread for each pool. `server` tells how that stands; `wake` wakes the workers.
-    ///
-    /// # Errors
-    /// There is no thread to be had.
     pub(crate) fn follow<S, W>(&self, disks: &Arc<Disks>, server: S, wake: W) -> io::Result<()>
     where
         S: Fn() -> Standing + Clone + Send + 'static,
@@ -146,7 +138,6 @@ impl Gateways {
         threads.into_iter().for_each(|thread| _ = thread.join());
     }
 
-    /// The pools, for those who look.
     pub(crate) fn view(&self) -> Vec<PoolView> {
         self.pools.iter().map(|(shares, disk, known)| lock(known).view(shares, disk)).collect()
     }

@@ -11,7 +11,6 @@ use std::ptr::NonNull;
 use fairlift_core::Errno;
 use vm_memory::VolatileSlice;
 
-/// The operations of a ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
     /// Works on a file, by its registered number.

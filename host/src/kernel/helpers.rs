@@ -45,7 +45,6 @@ pub(crate) struct Job {
 /// The end of a job: its data, and the result of the system call, or the negative error.
 pub(crate) type Done = (u64, i32);
 
-/// The helper threads of a server.
 pub(crate) struct Helpers {
     state: Mutex<State>,
     work: Condvar,
@@ -127,7 +126,6 @@ impl Helpers {
         }
     }
 
-    /// The most threads that were busy at once.
     pub(crate) fn most(&self) -> usize {
         self.state().plan.most()
     }
@@ -137,12 +135,10 @@ impl Helpers {
         self.state().plan.learned(disk)
     }
 
-    /// A disk has come, at this number.
     pub(crate) fn set_disk(&self, disk: usize, settings: &concurrency::Settings) {
         self.state().plan.set_disk(disk, settings);
     }
 
-    /// A file has come, at this number.
     pub(crate) fn set_file(&self, file: u32, disk: usize) {
         self.state().plan.set_file(file as usize, disk);
     }

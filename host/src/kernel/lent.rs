@@ -56,7 +56,6 @@ impl Lent {
         Self(entry)
     }
 
-    /// Whether it was found to be gone.
     pub(crate) fn is_gone(&self) -> bool {
         self.0.gone.load(Ordering::Relaxed)
     }

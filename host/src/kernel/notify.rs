@@ -19,7 +19,6 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::kernel::call::Call;
 use crate::kernel::ring::{Ring, Source};
 
-/// How each worker is woken.
 pub(crate) struct Notifiers(Box<[Notifier]>);
 
 struct Notifier {
@@ -115,7 +114,6 @@ impl Notifiers {
         self.0.len()
     }
 
-    /// Wakes all.
     pub(crate) fn ring_all(&self) {
         (0..self.0.len()).for_each(|worker| self.ring_bell(ContextId(worker as u16)));
     }

@@ -109,10 +109,7 @@ impl Choice {
         }
     }
 
-    /// Whether a driver can be given commands.
-    ///
-    /// # Errors
-    /// It cannot: why.
+    /// Whether a driver can be given commands, and else why not.
     pub(crate) fn drives(&self, driver: &str) -> Result<(), String> {
         match self.now().0 {
             Kind::IoUring => Ok(()),
@@ -360,7 +357,6 @@ impl Completion {
         Self { data, result, flags: 0 }
     }
 
-    /// A call that goes on.
     fn going_on(data: u64, result: i32) -> Self {
         Self { data, result, flags: MORE }
     }
@@ -377,7 +373,6 @@ impl Completion {
         self.flags & MORE != 0
     }
 
-    /// The registered buffer that was received into.
     #[inline]
     pub(crate) fn buffer(&self) -> Option<u16> {
         (self.flags & BUFFER != 0).then_some((self.flags >> 16) as u16)

@@ -23,7 +23,6 @@ const SHORT: Duration = fairlift_core::time::us(112);
 /// eighth of a microsecond for each wait.
 const PAUSE: u32 = 256;
 
-/// How a worker waits.
 pub(crate) struct Sleep {
     /// By whether devices have requests: a client's pause says nothing of how long a disk takes.
     habits: [Habit; 2],
@@ -49,7 +48,6 @@ impl Habit {
         self.pause = self.last;
     }
 
-    /// A wait was slept through.
     fn slept(&mut self, length: Duration) {
         if length < SHORT {
             self.pause = self.pause.saturating_sub(1);

@@ -40,7 +40,6 @@ pub(crate) enum Memory {
     Map(Vec<(u64, bool)>),
 }
 
-/// A part of a buffer.
 pub(crate) struct Part {
     pub(crate) buffer: Buffer,
     pub(crate) range: Range<usize>,
@@ -110,7 +109,6 @@ impl Guest {
         })
     }
 
-    /// All of it, piece by piece.
     pub(crate) fn slices(&self) -> impl Iterator<Item = VolatileSlice<'_>> {
         self.part_slices(0, self.len)
     }
@@ -125,7 +123,6 @@ impl Guest {
 const NO_MEMORY: &str = "a read or write has memory until it is released";
 
 impl Memory {
-    /// The bytes of a buffer.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
@@ -136,7 +133,6 @@ impl Memory {
         }
     }
 
-    /// The bytes of a buffer, to be changed.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
@@ -179,7 +175,6 @@ impl Memory {
     }
 }
 
-/// Fills memory with zeroes.
 pub(crate) fn zero(slice: &VolatileSlice<'_>) {
     // SAFETY: the slice is valid for writes of its length. Others may write to it at the same time (ticket.2): what they or we
     // write is there afterwards, and nobody relies on which.

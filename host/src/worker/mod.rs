@@ -69,9 +69,6 @@ pub(crate) struct Worker<F> {
 
 impl Backend {
     /// An engine for the calling thread, with room for payload, and kernel threads for its ring.
-    ///
-    /// # Errors
-    /// The kernel does not give the ring what it needs.
     pub(crate) fn engine(&self, context: ContextId, memory: u64, threads: u32) -> std::io::Result<Engine> {
         let Self { disks, files, notifiers, helpers, .. } = self;
         let mut ring = Ring::new(self.engine.begin(), 1024, 8192, threads)?;
@@ -85,7 +82,6 @@ impl Backend {
 }
 
 impl<F: Front> Worker<F> {
-    /// A worker for the calling thread.
     pub(crate) fn new(engine: Engine, front: F, turns: &Arc<[Turns]>) -> Self {
         Self {
             engine,

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use fairlift_core::{Duration, Instant};
 
-/// The counters of a worker.
 #[derive(Default)]
 #[repr(align(128))] // no two rows share a line of the cache, or the pair of lines that is fetched together
 pub(crate) struct Turns {
@@ -88,7 +87,6 @@ impl Turns {
         self.stuck.fetch_add(disks, Ordering::Relaxed);
     }
 
-    /// The counters by now.
     pub(crate) fn read(&self) -> Worked {
         let of = |row: &AtomicU64| row.load(Ordering::Relaxed);
         let thread = self.thread.load(Ordering::Relaxed);

@@ -21,7 +21,6 @@ use crate::export::clients::Served;
 use crate::export::listen::{self, Listening};
 use crate::worker::Backend;
 
-/// Why a change is not made.
 pub(super) enum Why {
     No(String),
     /// Something is leaving that is in the way.
@@ -324,7 +323,6 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// A key of an existing export.
     fn turn_export(&mut self, name: &str, key: &str) -> Result<(), Why> {
         let settings =
             self.config.exports.iter().find(|settings| settings.name == *name).expect("the step is about it").clone();
@@ -410,7 +408,6 @@ impl Draft<'_> {
         self.new_disks.get(&number).map_or_else(|| self.backend.disks.get(number), Arc::clone)
     }
 
-    /// A number for a file.
     fn file(&mut self) -> Option<u32> {
         let (free, used) = &mut self.files;
         free.pop_first().or_else(|| {

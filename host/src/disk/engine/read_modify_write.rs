@@ -298,7 +298,6 @@ impl Engine {
     }
 }
 
-/// Whether an operation changes blocks.
 #[inline]
 pub(super) const fn changes(op: Op) -> bool {
     matches!(op, Op::Write | Op::Discard | Op::WriteZeroes)

@@ -40,7 +40,6 @@ impl DiskHandle {
         self.has_news(context) || self.nothing_is_under_way()
     }
 
-    /// Whether its queue has something for it to fetch.
     fn has_news(&self, context: ContextId) -> bool {
         self.queues.of(context).load().news >> context.0 & 1 != 0
     }

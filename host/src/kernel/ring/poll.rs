@@ -41,7 +41,6 @@ const HELPED: u64 = u64::MAX;
 /// How many connections are accepted before others have their turn. Chosen.
 const ACCEPTS: usize = 64;
 
-/// A ring of a worker.
 pub(crate) struct Poll {
     epoll: OwnedFd,
     /// Collected, not submitted.
@@ -300,7 +299,6 @@ impl Poll {
         waiting
     }
 
-    /// Takes in the news of epoll.
     fn look(&mut self, wait: Wait) {
         let timeout = match wait {
             Wait::ForEver => None,

@@ -238,7 +238,6 @@ macro_rules! file_entry {
     }};
 }
 
-/// A call as io_uring takes it.
 #[inline(always)]
 fn entry(call: Call) -> squeue::Entry {
     static ONE: [u8; 8] = 1u64.to_ne_bytes();
