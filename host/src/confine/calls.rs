@@ -78,87 +78,58 @@ const BLOCK_DEVICES: &[c_long] = &[
     libc::SYS_symlink,
 ];
 
+/// The condition on an argument. Of several values or bits one is enough.
+#[derive(Clone, Copy, PartialEq)]
 enum Is {
-    OneOf(&'static [u64]),
-    /// All of these bits.
-    With(u64),
-    /// Not all of these bits.
-    WithoutBoth([u64; 2]),
-    Without(u64),
+    OneOf,
+    With,
+    Without,
     Null,
 }
 
-/// Calls that may be made with some arguments only: purpose, call, the argument, and its condition.
-const SOME: &[(&str, c_long, u8, Is)] = &[
+/// Calls that may be made with some arguments only: what for, the call, the argument, and its condition.
+macro_rules! calls_with {
+    ($($reason:literal: $call:ident $argument:literal $is:ident [$($value:tt)+];)+) => {
+        const SOME: &[(c_long, u8, Is, &[u64])] = {
+            use libc::*;
+            &[$(($call, $argument, Is::$is, &[$($value as u64),+])),+]
+        };
+    };
+}
+
+calls_with! {
     // Libraries are files that are mapped to be run, and some come late: Ceph's with its first image, those that look up names of hosts. So
     // code that may write a file, or memory that has a descriptor, can have that run; code that may write memory alone cannot.
-    (
-        "code comes from files: memory is not mapped to be written and run",
-        libc::SYS_mmap,
-        2,
-        Is::WithoutBoth([WRITE, RUN]),
-    ),
-    ("nor made to be run after it was written", libc::SYS_mprotect, 2, Is::Without(RUN)),
-    ("threads of this process, and no other process", libc::SYS_clone, 0, Is::With(libc::CLONE_THREAD as u64)),
-    (
-        "clients, the journal, and addresses of this machine; no packets past the kernel's protocols",
-        libc::SYS_socket,
-        0,
-        Is::OneOf(&[libc::AF_UNIX as u64, libc::AF_INET as u64, libc::AF_INET6 as u64, libc::AF_NETLINK as u64]),
-    ),
-    (
-        "the block of a device, its size, discarding; a copy by reference; whether a socket waits; whether this is a terminal",
-        libc::SYS_ioctl,
-        1,
-        Is::OneOf(&[
-            BLKSSZGET,
-            BLKGETSIZE64,
-            BLKDISCARD,
-            BLKZEROOUT,
-            BLKROTATIONAL,
-            FICLONE,
-            FIONBIO,
-            FIONREAD,
-            FIOCLEX,
-            TCGETS,
-            TIOCGWINSZ,
-        ]),
-    ),
-    (
-        "names of a thread and its memory, the precision of its sleep, that it serves the I/O of others; the kernel's values at the start",
-        libc::SYS_prctl,
-        0,
-        Is::OneOf(&[
-            libc::PR_SET_NAME as u64,
-            libc::PR_GET_NAME as u64,
-            libc::PR_SET_TIMERSLACK as u64,
-            PR_SET_IO_FLUSHER,
-            PR_SET_VMA,
-            PR_GET_AUXV,
-        ]),
-    ),
-    ("its own limits, to be read", libc::SYS_prlimit64, 2, Is::Null),
-    ("whether the process of a peer is there", libc::SYS_kill, 1, Is::OneOf(&[0])),
-    ("an abort of its own", libc::SYS_tkill, 1, Is::OneOf(&[libc::SIGABRT as u64])),
-    ("the same", libc::SYS_tgkill, 2, Is::OneOf(&[libc::SIGABRT as u64])),
-];
+    "code comes from files: memory is not mapped to be written and run":
+        SYS_mmap 2 Without [PROT_WRITE PROT_EXEC];
+    "nor made to be run after it was written":
+        SYS_mprotect 2 Without [PROT_EXEC];
+    "threads of this process, and no other process":
+        SYS_clone 0 With [CLONE_THREAD];
+    "clients, the journal, and addresses of this machine; no packets past the kernel's protocols":
+        SYS_socket 0 OneOf [AF_UNIX AF_INET AF_INET6 AF_NETLINK];
+    "the block of a device, its size, discarding; a copy by reference; whether a socket waits; whether this is a terminal":
+        SYS_ioctl 1 OneOf [
+            BLKSSZGET BLKGETSIZE64 BLKDISCARD BLKZEROOUT BLKROTATIONAL FICLONE FIONBIO FIONREAD FIOCLEX TCGETS TIOCGWINSZ
+        ];
+    "names of a thread and its memory, the precision of its sleep, that it serves the I/O of others; the kernel's values at the start":
+        SYS_prctl 0 OneOf [PR_SET_NAME PR_GET_NAME PR_SET_TIMERSLACK PR_SET_IO_FLUSHER PR_SET_VMA PR_GET_AUXV];
+    "its own limits, to be read":
+        SYS_prlimit64 2 Null [0];
+    "whether the process of a peer is there":
+        SYS_kill 1 OneOf [0];
+    "an abort of its own":
+        SYS_tkill 1 OneOf [SIGABRT];
+    "the same":
+        SYS_tgkill 2 OneOf [SIGABRT];
+}
 
-const WRITE: u64 = libc::PROT_WRITE as u64;
-const RUN: u64 = libc::PROT_EXEC as u64;
-// Of `linux/fs.h`, `asm-generic/ioctls.h` and `linux/prctl.h`: the types of libc's differ from libc to libc.
+// Of `linux/fs.h` and `linux/prctl.h`: libc does not name them everywhere.
 const BLKROTATIONAL: u64 = 0x127e;
-const BLKSSZGET: u64 = 0x1268;
 const BLKDISCARD: u64 = 0x1277;
 const BLKZEROOUT: u64 = 0x127f;
 const BLKGETSIZE64: u64 = 0x8008_1272;
-const TCGETS: u64 = 0x5401;
-const TIOCGWINSZ: u64 = 0x5413;
-const FICLONE: u64 = 0x4004_9409;
-const FIONREAD: u64 = 0x541b;
-const FIONBIO: u64 = 0x5421;
-const FIOCLEX: u64 = 0x5451;
 const PR_SET_IO_FLUSHER: u64 = 57;
-const PR_SET_VMA: u64 = 0x5356_4d41;
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
 /// The filters to install, in order: of several, the strictest answer counts.
@@ -171,9 +142,8 @@ pub(super) fn filters(block_devices: bool) -> Result<Vec<BpfProgram>, String> {
     if block_devices {
         rules.extend(BLOCK_DEVICES.iter().map(|call| (*call, Vec::new())));
     }
-    for (_, call, argument, is) in SOME {
-        let some = rules_of(*argument, is).map_err(|error| error.to_string())?;
-        rules.insert(*call, some);
+    for (call, argument, is, values) in SOME {
+        rules.insert(*call, rules_of(*argument, *is, values).map_err(|error| error.to_string())?);
     }
     // Its flags are in memory, where a filter cannot look: with ENOSYS every libc takes `clone` instead.
     let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
@@ -189,16 +159,16 @@ pub(super) fn filters(block_devices: bool) -> Result<Vec<BpfProgram>, String> {
 }
 
 /// Each is enough.
-fn rules_of(argument: u8, is: &Is) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
-    let values: Vec<_> = match is {
-        Is::Null => vec![(SeccompCmpOp::Eq, 0)],
-        Is::OneOf(values) => values.iter().map(|value| (SeccompCmpOp::Eq, *value)).collect(),
-        Is::With(bits) => vec![(SeccompCmpOp::MaskedEq(*bits), *bits)],
-        Is::Without(bits) => vec![(SeccompCmpOp::MaskedEq(*bits), 0)],
-        Is::WithoutBoth(bits) => bits.iter().map(|bit| (SeccompCmpOp::MaskedEq(*bit), 0)).collect(),
-    };
+fn rules_of(argument: u8, is: Is, values: &[u64]) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     // All but pointers are numbers of 32 bits, above which a libc may leave anything.
-    let len = if matches!(is, Is::Null) { SeccompCmpArgLen::Qword } else { SeccompCmpArgLen::Dword };
-    let rule = |(op, value)| SeccompRule::new(vec![SeccompCondition::new(argument, len.clone(), op, value)?]);
-    values.into_iter().map(rule).collect()
+    let len = if is == Is::Null { SeccompCmpArgLen::Qword } else { SeccompCmpArgLen::Dword };
+    let rule = |value: &u64| {
+        let (op, value) = match is {
+            Is::OneOf | Is::Null => (SeccompCmpOp::Eq, *value),
+            Is::With => (SeccompCmpOp::MaskedEq(*value), *value),
+            Is::Without => (SeccompCmpOp::MaskedEq(*value), 0),
+        };
+        SeccompRule::new(vec![SeccompCondition::new(argument, len.clone(), op, value)?])
+    };
+    values.iter().map(rule).collect()
 }
