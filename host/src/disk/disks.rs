@@ -6,38 +6,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fairlift_core::ceiling::{Bounds, Budget, Ceiling};
 use fairlift_core::queue;
-use fairlift_core::sched::Kind;
-use fairlift_core::{Group, GroupId, Instant};
+use fairlift_core::{GroupId, Instant};
 
 use super::Disk;
-use crate::config;
 use crate::sync::{Mutex, lock};
 
 /// The disks of a server, by their numbers.
 pub(crate) struct Disks {
-    list: Mutex<Vec<Arc<Disk>>>,
+    list: Mutex<Vec<Option<Arc<Disk>>>>,
     /// Counts the changes of `list`.
     changes: AtomicU64,
-    /// A disk for numbers that no disk has.
-    nothing: Arc<Disk>,
     /// The bounds of groups on all disks; ceilings hold for all disks together (ceiling.8).
     bounds: Mutex<GroupBounds>,
 }
 
 impl Disks {
     pub(crate) fn new(disks: Vec<Arc<Disk>>) -> Arc<Self> {
-        let settings = config::Disk {
-            depth: Some(1),
-            nr_requests: Some(1),
-            ..config::Disk::new("", Kind::Fair) // one queue for all workers, whatever their number
-        };
-        let nothing = Disk::new(&settings, &[], &[Group::root()], 64).expect("a disk with nothing on it");
-        Arc::new(Self {
-            list: Mutex::new(disks),
-            changes: AtomicU64::new(0),
-            nothing: Arc::new(nothing),
-            bounds: Mutex::default(),
-        })
+        let list = Mutex::new(disks.into_iter().map(Some).collect());
+        Arc::new(Self { list, changes: AtomicU64::new(0), bounds: Mutex::default() })
     }
 
     /// Gives a group other bounds, on all disks; workers are to be woken then.
@@ -72,30 +58,29 @@ impl Disks {
     }
 
     /// The disk at each number, with the number of the change.
-    pub(crate) fn look(&self) -> (u64, Vec<Arc<Disk>>) {
+    pub(crate) fn look(&self) -> (u64, Vec<Option<Arc<Disk>>>) {
         let list = lock(&self.list);
         (self.changes(), list.clone())
     }
 
     /// Those that there are, each with its number.
     pub(crate) fn all(&self) -> Vec<(usize, Arc<Disk>)> {
-        let there = |(_, disk): &(usize, &Arc<Disk>)| !Arc::ptr_eq(disk, &self.nothing);
-        lock(&self.list).iter().enumerate().filter(there).map(|(number, disk)| (number, Arc::clone(disk))).collect()
+        let there = |(number, disk): (usize, &Option<_>)| Some((number, Option::clone(disk)?));
+        lock(&self.list).iter().enumerate().filter_map(there).collect()
     }
 
     pub(crate) fn get(&self, number: usize) -> Arc<Disk> {
-        Arc::clone(&lock(&self.list)[number])
+        self.find(number).expect("a disk is there as long as something is on it")
     }
 
-    /// The one at a number; `None`: none has been there.
+    /// The one at a number, if one is there.
     pub(crate) fn find(&self, number: usize) -> Option<Arc<Disk>> {
-        lock(&self.list).get(number).cloned()
+        lock(&self.list).get(number).cloned().flatten()
     }
 
     /// Puts a disk (`None`: nothing) at a number, which is at most the next one; workers are to be woken then.
     pub(crate) fn set(&self, number: usize, disk: Option<Arc<Disk>>) {
-        let disk = disk.unwrap_or_else(|| Arc::clone(&self.nothing));
-        disk.set_group_bounds(Instant::ZERO, &lock(&self.bounds));
+        disk.iter().for_each(|disk| disk.set_group_bounds(Instant::ZERO, &lock(&self.bounds)));
         let mut list = lock(&self.list);
         match list.get_mut(number) {
             Some(old) => *old = disk,
@@ -107,8 +92,7 @@ impl Disks {
     /// The first number from one on that no disk has.
     pub(crate) fn free_from(&self, first: usize) -> usize {
         let list = lock(&self.list);
-        let free = |number: &usize| list.get(*number).is_none_or(|disk| Arc::ptr_eq(disk, &self.nothing));
-        (first..).find(free).expect("there is always another number")
+        (first..).find(|number| list.get(*number).is_none_or(Option::is_none)).expect("there is always another number")
     }
 }
 

@@ -169,7 +169,8 @@ impl Engine {
         let (seen, disks) = self.disks.look();
         self.disks_seen = seen;
         for (number, disk) in disks.into_iter().enumerate() {
-            if self.handles.has(number) && !Arc::ptr_eq(&self.handles[number].disk, &disk) {
+            let is_gone = |its: &Arc<Disk>| disk.as_ref().is_none_or(|disk| !Arc::ptr_eq(its, disk));
+            if self.handles.has(number) && is_gone(&self.handles[number].disk) {
                 let handle = self.handles.remove(number);
                 assert!(
                     handle.queue_io.open == 0 && handle.queue_io.streams.is_empty(),
@@ -178,7 +179,7 @@ impl Engine {
                 handle.disk.leave(self.context);
                 self.dirty.retain(|dirty| *dirty != number);
             }
-            if !self.handles.has(number) && disk.is_shared_out() {
+            if let Some(disk) = disk.filter(|disk| !self.handles.has(number) && disk.is_shared_out()) {
                 self.enter(number, disk);
             }
         }
@@ -303,7 +304,7 @@ impl Engine {
     /// As [`submit`](Self::submit), of a bio that has waited so long already, for `part`.
     #[inline]
     pub(crate) fn submit_late(&mut self, disk: usize, bio: Bio, waited: Duration, part: waits::Part) {
-        let at = Instant::from_nanos(self.now.as_nanos().saturating_sub(waited.as_nanos()));
+        let at = self.before(waited);
         let handle = &mut self.handles[disk];
         let bio = if bio.op == Op::Read { handle.peek(&mut self.tickets, bio) } else { bio };
         let request = Arrival { bio, at, part };
@@ -314,18 +315,9 @@ impl Engine {
         self.mark(disk);
     }
 
-    /// As [`submit_late`](Self::submit_late), of a write, or write of zeroes, that is not whole blocks: it begins `skip` bytes after the
-    /// start of `bio`, which covers its blocks, and is `bytes` long. A write has [`Memory::Part`].
-    #[cold]
-    pub(crate) fn submit_part(
-        &mut self,
-        disk: usize,
-        bio: Bio,
-        (waited, part): (Duration, waits::Part),
-        (block, skip, bytes): (u64, u64, u64),
-    ) {
-        let at = Instant::from_nanos(self.now.as_nanos().saturating_sub(waited.as_nanos()));
-        self.take_part(disk, Arrival { bio, at, part }, block, skip..skip + bytes);
+    /// A time so long before this turn began.
+    fn before(&self, waited: Duration) -> Instant {
+        Instant::from_nanos(self.now.as_nanos().saturating_sub(waited.as_nanos()))
     }
 
     /// Asks a device, which has its place at `start`, what is allocated in a range of it; the answer is in the memory of the ticket.

@@ -28,10 +28,7 @@ impl Live {
         for name in before.difference(&self.made) {
             tracing::debug!(disk = name, "goes with its last export");
         }
-        let same = |now: &[Arc<Export>], before: &[Arc<Export>]| {
-            now.iter().map(Arc::as_ptr).eq(before.iter().map(Arc::as_ptr))
-        };
-        let differs = !same(&list, &there.list);
+        let differs = list.iter().map(Arc::as_ptr).ne(there.list.iter().map(Arc::as_ptr));
         if differs {
             served.follow(&list);
         }
