@@ -218,15 +218,14 @@ impl Access {
     pub(crate) fn new(rules: &[Rule], revoked: &Arc<Revoked>, before: &Self) -> Self {
         let went = |there: &&InForce| rules.iter().all(|rule| rule.name != there.rule.name);
         let went: Vec<_> = before.rules.iter().filter(went).collect();
-        let begin = |rule: &Rule| match before.rules.iter().find(|there| there.rule.name == rule.name) {
-            Some(there) => (Arc::clone(&there.count), there.coming.clone()),
-            None => {
-                let like = went.iter().filter(|there| there.rule.known() == rule.known());
-                (Arc::default(), like.flat_map(|there| there.coming.iter().chain([&there.count])).cloned().collect())
-            }
-        };
         let in_force = |rule: &Rule| {
-            let (count, mut coming) = begin(rule);
+            let like = || went.iter().filter(|there| there.rule.known() == rule.known());
+            let (count, mut coming) = match before.rules.iter().find(|there| there.rule.name == rule.name) {
+                Some(there) => (Arc::clone(&there.count), there.coming.clone()),
+                None => {
+                    (Arc::default(), like().flat_map(|one| one.coming.iter().chain([&one.count])).cloned().collect())
+                }
+            };
             coming.retain(|count| count.load(Ordering::Relaxed) > 0);
             InForce { rule: rule.clone(), count, coming }
         };

@@ -99,11 +99,10 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
     for (export, device) in config.exports.iter().zip(opened) {
         export.disk.iter().for_each(|disk| _ = disk_of.entry(address(device)).or_insert(*disk));
     }
-    let named = disk_of.clone();
     let mut on_disk: Vec<usize> = Vec::new();
     for (export, device) in config.exports.iter().zip(opened) {
-        let named = named.get(&address(device)).copied();
-        if let (Some(own), Some(first)) = (export.disk, named)
+        let earlier = disk_of.get(&address(device)).copied();
+        if let (Some(own), Some(first)) = (export.disk, earlier)
             && own != first
         {
             let why = format!(
@@ -113,16 +112,12 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
             return Err(Error::Export { name: export.name.clone(), why });
         }
         let home = device.facts().home;
-        let earlier = disk_of.get(&address(device)).copied();
         let disk = earlier.or_else(|| homes.get(&home?).copied()).unwrap_or_else(|| {
             settings.push(config::Disk { name: device.called(), ..config.disk_default.clone() });
             settings.len() - 1
         });
-        if named.is_none()
-            && let Some(home) = home
-        {
-            homes.insert(home, disk);
-        }
+        let is_made = disk >= config.disks.len();
+        homes.extend(home.filter(|_| is_made).map(|home| (home, disk)));
         disk_of.insert(address(device), disk);
         on_disk.push(disk);
     }

@@ -21,6 +21,7 @@ use crate::sync::{Mutex, lock};
 /// A request: its worker, and its ticket there.
 type Key = (u16, usize);
 
+#[derive(Default)]
 pub(crate) struct Blocks {
     on: AtomicBool,
     table: Mutex<State>,
@@ -54,10 +55,6 @@ impl Claim {
 }
 
 impl Blocks {
-    pub(crate) fn new() -> Self {
-        Self { on: AtomicBool::new(false), table: Mutex::default() }
-    }
-
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Acquire)
     }
@@ -156,7 +153,7 @@ mod tests {
     }
 
     fn entered() -> Blocks {
-        let blocks = Blocks::new();
+        let blocks = Blocks::default();
         assert!(!blocks.enter(A) && !blocks.enter(B), "nobody claims blocks yet");
         blocks
     }
@@ -192,7 +189,7 @@ mod tests {
     /// blocks.2
     #[test]
     fn a_worker_that_comes_later_is_not_waited_for_and_claims_blocks_from_the_start() {
-        let blocks = Blocks::new();
+        let blocks = Blocks::default();
         blocks.enter(A);
         blocks.begin();
         blocks.settled(A);

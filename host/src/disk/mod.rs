@@ -103,7 +103,7 @@ impl Disk {
             epoch: AtomicU64::new(0),
             state: Mutex::new(State::new(plan, places.into(), groups)),
             gauge: None,
-            blocks: Blocks::new(),
+            blocks: Blocks::default(),
         })
     }
 
