@@ -88,7 +88,8 @@ impl Step {
 }
 
 /// Something that cannot be, or not while the server runs.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{of}: {key}: {says}")]
 pub struct Impossible {
     /// The object with the key.
     pub of: Of,
@@ -96,12 +97,6 @@ pub struct Impossible {
     pub key: &'static str,
     /// Why it cannot be.
     pub says: String,
-}
-
-impl fmt::Display for Impossible {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.of, self.key, self.says)
-    }
 }
 
 /// The text about settings that a server keeps for its life.
@@ -437,7 +432,9 @@ impl Difference<'_> {
         let shrinks = shrinks.map(|(is, was)| format!("cannot shrink from {} to {}", show_size(was), show_size(is)));
         let shrinks = shrinks.map(|why| ("size", true, why));
         for (key, differs, why) in fixed.into_iter().chain(ways).chain(shrinks) {
-            self.refuse_if(differs, of, key, || to_make_it_anew(&why));
+            self.refuse_if(differs, of, key, || {
+                format!("{why}; give the new one another name, or take the export away, reload, and add it again")
+            });
         }
         for row in keys::OF_EXPORT.iter().filter(|row| (row.differs)((old, was), (new, is))) {
             self.step(of.clone(), Becomes::Key(row.key), (row.says)((old, was), (new, is)));
@@ -459,10 +456,6 @@ impl Difference<'_> {
             self.step(of, Becomes::Key(row.key), (row.says)((new, export), (new, export)));
         }
     }
-}
-
-fn to_make_it_anew(why: &str) -> String {
-    format!("{why}; give the new one another name, or take the export away, reload, and add it again")
 }
 
 /// Given twice, the last one holds.
