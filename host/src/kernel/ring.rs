@@ -252,15 +252,13 @@ impl Ring {
         }
     }
 
-    /// Looks whether a descriptor is ready for any of the events: once, or with `multi` until the completion says that there
-    /// is no more. The descriptor stays open until that is submitted.
+    /// [`Call::Poll`]; the descriptor stays open until that is submitted.
     pub(crate) fn poll(&mut self, fd: BorrowedFd<'_>, events: libc::c_short, multi: bool, data: u64) {
         // SAFETY: the call names no memory.
         unsafe { self.push(Call::Poll { fd: fd.as_raw_fd(), events, multi }, data) }
     }
 
-    /// Accepts connections at a socket, and completes for each, until the completion says that there is no more. The socket
-    /// stays open until that is submitted.
+    /// [`Call::Accept`]; the socket stays open until that is submitted.
     pub(crate) fn accept(&mut self, fd: BorrowedFd<'_>, data: u64) {
         // SAFETY: the call names no memory.
         unsafe { self.push(Call::Accept { fd: fd.as_raw_fd() }, data) }
@@ -277,7 +275,7 @@ impl Ring {
         }
     }
 
-    /// Takes back what was asked with this data: it completes.
+    /// [`Call::Cancel`]
     pub(crate) fn cancel(&mut self, data: u64) {
         // SAFETY: the call names no memory.
         unsafe { self.push(Call::Cancel { data }, Source::Nobody.pack()) }
@@ -318,8 +316,8 @@ both! {
     /// Whether the kernel has taken all that was collected.
     fn is_submitted(&mut self) -> bool;
 
-    /// Submits what was collected, and waits for at least one completion if `wait` says so and until when.
-    fn turn(&mut self, wait: Wait);
+    /// Submits what was collected, and waits for at least one completion, at most so long; `None`: for ever.
+    fn turn(&mut self, most: Option<Duration>);
 
     /// Whether something has completed: seen without waiting, so that it can be asked in a loop.
     #[inline]
@@ -437,15 +435,6 @@ impl Source {
 /// waited for if that means I/O, which might be ours to do. Answers whether that was granted: it needs `CAP_SYS_RESOURCE`.
 pub(crate) fn be_flusher() -> bool {
     rustix::process::configure_io_flusher_behavior(true).is_ok()
-}
-
-/// How long a turn may wait.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wait {
-    /// Until something completes.
-    ForEver,
-    /// Until something completes, or so long.
-    AtMost(Duration),
 }
 
 #[cfg(test)]

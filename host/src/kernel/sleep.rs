@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use fairlift_core::{Duration, Instant};
 
 use crate::clock;
-use crate::kernel::ring::{Ring, Wait};
+use crate::kernel::ring::Ring;
 
 /// How long a worker looks for news before it sleeps: going to sleep and being woken costs more. Measured (docs/measured/workers.md, depth 1):
 /// a client that sleeps on a virtual CPU needs 30 to 40 µs to be woken and to ask again, and a read of flash takes as long. With 32 µs,
@@ -105,7 +105,7 @@ impl Sleep {
             return clock::now();
         }
         let lead = if self.may_spin { LEAD } else { Duration::ZERO };
-        ring.turn(due.map_or(Wait::ForEver, |due| Wait::AtMost(due.since(now + lead))));
+        ring.turn(due.map(|due| due.since(now + lead)));
         now = clock::now();
         if !spins && looks {
             self.habits[usize::from(busy)].slept(now.since(before));
@@ -113,7 +113,7 @@ impl Sleep {
         if self.is_near(now, due) && !ring.has_news() {
             (now, _) = self.look(ring, now, due, || watch(false));
             if ring.has_news() {
-                ring.turn(Wait::AtMost(Duration::ZERO));
+                ring.turn(Some(Duration::ZERO));
             }
         }
         now

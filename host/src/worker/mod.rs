@@ -17,7 +17,7 @@ use crate::export::front::Front;
 use crate::kernel::buffer::Pool;
 use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
-use crate::kernel::ring::{Choice, Completion, Ring, Source, Wait};
+use crate::kernel::ring::{Choice, Completion, Ring, Source};
 use crate::kernel::sleep::Sleep;
 use turns::Turns;
 
@@ -164,7 +164,7 @@ impl<F: Front> Worker<F> {
         // Since the last turn nothing was heard.
         self.engine.stalled(now, if due.is_some() { now.since(last) } else { late });
         // The kernel reports its news when asked.
-        self.engine.ring.turn(Wait::AtMost(Duration::ZERO));
+        self.engine.ring.turn(Some(Duration::ZERO));
     }
 
     /// When to go on though nothing completes.

@@ -18,8 +18,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, IntoRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use fairlift_core::ContextId;
 use fairlift_core::learn::concurrency;
+use fairlift_core::{ContextId, Duration};
 use io_uring::types::BufRingEntry;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -29,7 +29,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use slab::Slab;
 
-use super::{Completion, Wait};
+use super::Completion;
 use crate::kernel::buffer::RecvRing;
 use crate::kernel::call::{Call, Task, Work, result};
 use crate::kernel::helpers::{Done, Helpers, Job, Order};
@@ -132,16 +132,15 @@ impl Poll {
         self.calls = calls;
     }
 
-    pub(super) fn turn(&mut self, wait: Wait) {
+    pub(super) fn turn(&mut self, most: Option<Duration>) {
         self.submit();
         // Those that wait for epoll have their turn, however much there is to do without it.
-        let wait = if self.done.is_empty() { wait } else { Wait::AtMost(fairlift_core::Duration::ZERO) };
-        self.look(wait);
+        self.look(if self.done.is_empty() { most } else { Some(Duration::ZERO) });
     }
 
     pub(super) fn has_news(&mut self) -> bool {
         if self.done.is_empty() {
-            self.look(Wait::AtMost(fairlift_core::Duration::ZERO));
+            self.look(Some(Duration::ZERO));
         }
         !self.done.is_empty()
     }
@@ -299,22 +298,17 @@ impl Poll {
         waiting
     }
 
-    fn look(&mut self, wait: Wait) {
-        let timeout = match wait {
-            Wait::ForEver => None,
-            Wait::AtMost(length) => {
-                let nanos = length.as_nanos();
-                if nanos > 0 {
-                    let (tv_sec, tv_nsec) = ((nanos / 1_000_000_000) as i64, (nanos % 1_000_000_000) as _);
-                    // epoll itself counts in milliseconds where the kernel is old, or has a filter.
-                    let epoll = &mut [PollFd::new(&self.epoll, PollFlags::IN)];
-                    expect(rustix::event::poll(epoll, Some(&Timespec { tv_sec, tv_nsec })), "poll");
-                }
-                Some(Timespec::default())
-            }
-        };
+    fn look(&mut self, most: Option<Duration>) {
+        if let Some(length) = most.filter(|length| *length > Duration::ZERO) {
+            let nanos = length.as_nanos();
+            let (tv_sec, tv_nsec) = ((nanos / 1_000_000_000) as i64, (nanos % 1_000_000_000) as _);
+            // epoll itself counts in milliseconds where the kernel is old, or has a filter.
+            let epoll = &mut [PollFd::new(&self.epoll, PollFlags::IN)];
+            expect(rustix::event::poll(epoll, Some(&Timespec { tv_sec, tv_nsec })), "poll");
+        }
+        let at_once = most.map(|_| Timespec::default());
         let mut events = std::mem::take(&mut self.events);
-        expect(epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()), "epoll_wait");
+        expect(epoll::wait(&self.epoll, spare_capacity(&mut events), at_once.as_ref()), "epoll_wait");
         for event in events.drain(..) {
             match event.data.u64() {
                 HELPED => {

@@ -10,7 +10,7 @@ use io_uring::{IoUring, opcode, squeue};
 
 use fairlift_core::Duration;
 
-use super::{Completion, FILES, Wait};
+use super::{Completion, FILES};
 use crate::kernel::buffer::{BLOCK, Pool, RecvRing};
 use crate::kernel::call::{Call, Pieces, Work};
 
@@ -165,10 +165,10 @@ impl Uring {
         self.ring.submission().is_empty()
     }
 
-    pub(super) fn turn(&mut self, wait: Wait) {
-        let result = match wait {
-            Wait::ForEver => self.ring.submit_and_wait(1),
-            Wait::AtMost(length) => {
+    pub(super) fn turn(&mut self, most: Option<Duration>) {
+        let result = match most {
+            None => self.ring.submit_and_wait(1),
+            Some(length) => {
                 let timespec = timespec(length);
                 self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec))
             }
