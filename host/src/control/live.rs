@@ -24,7 +24,6 @@ use fairlift_core::queue::{Kept, Shortage};
 use fairlift_core::{Duration, GroupId, Sector};
 use prepare::Why;
 
-use super::difference::{Becomes, Of};
 use super::edit::{Edit, Leave};
 use super::state::{Made, Refused, State};
 use super::view::{self, ClientView, DiskView, View};
@@ -228,12 +227,9 @@ impl Live {
     /// Restores the state before a change that failed in part. Exports that it added are cut off.
     pub(crate) fn undo(&mut self, backend: &Backend, served: &Served, made: &Made) -> Result<(), Refused> {
         let (config, disks) = self.before.clone();
-        let added = made.steps.iter().filter_map(|step| match (&step.of, step.what) {
-            (Of::Export(name), Becomes::Comes) => Some((name.clone(), Leave::Cut)),
-            _ => None,
-        });
+        let leave = made.added().map(|name| (name.clone(), Leave::Cut)).collect();
         let put = |edit: &mut Edit| {
-            *edit = Edit { leave: added.collect(), ..Edit::from(Config::clone(&config)) };
+            *edit = Edit { leave, ..Edit::from(Config::clone(&config)) };
             Ok(())
         };
         self.apply(backend, served, put, Some(made.state.version), false)?;

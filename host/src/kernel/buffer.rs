@@ -56,9 +56,7 @@ impl Pages {
         }
         Ok(Self { start: NonNull::new(start.cast()).expect("a mapping is never at address zero"), bytes })
     }
-}
 
-impl Pages {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the mapping has `self.bytes` bytes, zeroes at first, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }

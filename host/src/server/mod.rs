@@ -25,9 +25,9 @@ use crate::config::{Config, Limits};
 use crate::control::arrange::{Arranged, arrange, export, open_all};
 use crate::control::live::Live;
 use crate::control::trace::Traced;
-use crate::control::{Becomes, Edit, Event, Leave, Made, Of, Refused, State, Step, Trace, View};
+use crate::control::{Edit, Event, Leave, Made, Of, Refused, State, Step, Trace, View};
 use crate::device::{self, Backing, roots::Roots};
-use crate::disk::{Disk, Disks};
+use crate::disk::Disks;
 use crate::export::clients::{Clients, Served};
 use crate::export::listen::{self, Listening};
 use crate::export::listeners::Listeners;
@@ -116,7 +116,8 @@ impl Handle {
     /// The scheduler that a disk has; `None` if there is no such disk.
     #[must_use]
     pub fn scheduler(&self, disk: &str) -> Option<Kind> {
-        Some(self.shared.upgrade()?.disk(disk)?.scheduler())
+        let disks = self.shared.upgrade()?.backend.disks.all();
+        disks.iter().find(|(_, there)| there.name == disk).map(|(_, there)| there.scheduler())
     }
 
     /// Makes what is in force another configuration, all of it or nothing: see [`control`](crate::control). `edit` gets the one that there
@@ -265,10 +266,6 @@ struct Shared {
 const KERNEL_THREADS: u32 = 16;
 
 impl Shared {
-    fn disk(&self, name: &str) -> Option<Arc<Disk>> {
-        self.backend.disks.all().into_iter().map(|(_, disk)| disk).find(|disk| disk.name == name)
-    }
-
     fn live(&self) -> MutexGuard<'_, Live> {
         // A panic in the middle of a change leaves it half made: nobody changes anything more.
         self.live.lock().unwrap_or_else(|_: PoisonError<_>| panic!("a change of the server panicked"))
@@ -330,14 +327,10 @@ impl Shared {
 
     /// Waits for the block devices of exports that were added. If one cannot be started all of the change is undone.
     fn wait_for_block_devices(&self, made: &Made) -> Result<(), Refused> {
-        let added = made.steps.iter().filter_map(|step| match (&step.of, step.what) {
-            (Of::Export(name), Becomes::Comes) => Some(name),
-            _ => None,
-        });
         let exports = self.served.service.exports();
         let there = |name: &String| exports.list.iter().find(|export| export.name == *name).map(|export| export.id);
         let fails = |name: &String| Some((name.clone(), self.served.wait(there(name)?).err()?));
-        let failed: Vec<_> = added.filter_map(fails).collect();
+        let failed: Vec<_> = made.added().filter_map(fails).collect();
         if failed.is_empty() {
             return Ok(());
         }
