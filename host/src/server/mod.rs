@@ -306,9 +306,9 @@ impl Shared {
     /// Exports without a size of their own become as large as these backings.
     fn follow_sizes(&self, resized: &[Arc<dyn device::Device>]) {
         let exports = self.served.service.exports().list.clone();
-        let sized: Vec<_> =
-            self.live().state().config.exports.iter().filter(|one| one.size.is_some()).cloned().collect();
-        let follows = |export: &&Arc<Export>| sized.iter().all(|one| one.name != export.name);
+        let config = self.live().state().config;
+        let follows =
+            |export: &&Arc<Export>| config.exports.iter().all(|one| one.size.is_none() || one.name != export.name);
         let shown = exports.iter().filter(|export| resized.iter().any(|one| Arc::ptr_eq(one, &export.device)));
         for export in shown.filter(follows) {
             let name = &export.name;
@@ -423,8 +423,7 @@ impl Server {
             return Err(Error::Backing { what: "files".into(), why });
         }
         let foreign = check::foreign(&config.exports, &opened);
-        let arranged = arrange(&config, &opened, workers)?;
-        let Arranged { disks, placed, disk_of_file, in_force } = arranged;
+        let Arranged { disks, placed, disk_of_file, in_force } = arrange(&config, &opened, workers)?;
         if disk_of_file.len() > files as usize {
             let why = format!("there are {}, and a ring takes {files} here (ulimit -n)", disk_of_file.len());
             return Err(Error::Backing { what: "files".into(), why });
@@ -520,8 +519,7 @@ impl Server {
         let started = match refused.into_iter().find_map(Result::err) {
             Some(error) => Err(Error::Thread(error)),
             None => {
-                let followed = self.shared.follow_gateways();
-                if let Err(error) = followed {
+                if let Err(error) = self.shared.follow_gateways() {
                     tracing::error!(%error, "no thread for the exchange with other gateways: shares are this server's alone");
                 }
                 self.shared.served.start();

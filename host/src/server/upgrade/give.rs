@@ -128,8 +128,7 @@ impl Shared {
         }
         let clients = service.clients();
         let encrypted = |by| clients.values().filter(|client| client.unsent.encryption() == Some(by)).count();
-        let (bound, ours, kernels) =
-            (encrypted(Encryption::Bound), encrypted(Encryption::Process), encrypted(Encryption::Kernel));
+        let [bound, ours, kernels] = [Encryption::Bound, Encryption::Process, Encryption::Kernel].map(encrypted);
         let by_kernel = ours == 0 || ktls::is_there();
         let (moved, closed) = if by_kernel { (kernels + ours, bound) } else { (kernels, bound + ours) };
         in_the_way.extend(self.served.stays());
@@ -181,10 +180,8 @@ impl Shared {
         if self.served.service.hold.is_on() {
             return Err("the server has not taken over itself yet".into());
         }
-        let goes_on = || match self.served.service.draining.load(Ordering::Acquire) {
-            true => Err("the server ends".to_owned()),
-            false => Ok(()),
-        };
+        let ends = || self.served.service.draining.load(Ordering::Acquire);
+        let goes_on = || if ends() { Err("the server ends".to_owned()) } else { Ok(()) };
         goes_on()?;
         let plan = self.plan_hand_over().map_err(|all| all.join("\n"))?;
         let off = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| error.to_string())?;
