@@ -110,7 +110,8 @@ calls_with! {
         SYS_socket 0 OneOf [AF_UNIX AF_INET AF_INET6 AF_NETLINK];
     "the block of a device, its size, discarding; a copy by reference; whether a socket waits; whether this is a terminal":
         SYS_ioctl 1 OneOf [
-            BLKSSZGET BLKGETSIZE64 BLKDISCARD BLKZEROOUT BLKROTATIONAL FICLONE FIONBIO FIONREAD FIOCLEX TCGETS TIOCGWINSZ
+            BLKSSZGET BLKGETSIZE64 BLKDISCARD BLKZEROOUT BLKROTATIONAL FICLONE FIONBIO FIONREAD FIOCLEX
+            TCGETS TIOCGWINSZ
         ];
     "names of a thread and its memory, the precision of its sleep, that it serves the I/O of others; the kernel's values at the start":
         SYS_prctl 0 OneOf [PR_SET_NAME PR_GET_NAME PR_SET_TIMERSLACK PR_SET_IO_FLUSHER PR_SET_VMA PR_GET_AUXV];

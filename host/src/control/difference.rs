@@ -213,8 +213,8 @@ impl Difference<'_> {
         // By name, so that the compiler asks for a new one.
         macro_rules! limits {
             ($($limit:ident)+) => {{
-                let Limits { connections, $($limit),+ } = old.limits;
-                [("max_connections", connections == new.limits.connections), $((stringify!($limit), $limit == new.limits.$limit)),+]
+                let (Limits { connections, $($limit),+ }, is) = (old.limits, &new.limits);
+                [("max_connections", connections == is.connections), $((stringify!($limit), $limit == is.$limit)),+]
             }};
         }
         let limits = limits! {

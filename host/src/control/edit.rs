@@ -33,8 +33,8 @@ impl From<Config> for Edit {
     }
 }
 
-/// A method fails, and says why in a line, if nothing has the name that it is given, if something has the name of what it
-/// adds, if what is to go is in use, or if what it is given cannot be.
+/// A method fails, and says why in a line, if nothing has the name that it is given, if something has the name of what
+/// it adds, if what is to go is in use, or if what it is given cannot be.
 impl Edit {
     // ---- groups ----
 
