@@ -89,6 +89,11 @@ impl Config {
     pub fn has_block_devices(&self) -> bool {
         self.exports.iter().any(|export| export.ways.iter().any(WayIn::is_block_device))
     }
+
+    /// The group of an export.
+    pub(crate) fn group(&self, export: &Export) -> &Group {
+        &self.groups[usize::from(export.group.0)]
+    }
 }
 
 /// A scheduling domain: one device, one queue.
@@ -201,6 +206,14 @@ impl Listener {
     #[must_use]
     pub fn new(address: Address, tls: Tls) -> Self {
         Self { address, tls, socket: SocketMode::default() }
+    }
+
+    /// The same as it came to be, by its name then: with port 0 the kernel chose one.
+    pub(crate) fn bound(self, name: &str) -> Self {
+        match (&self.address, name.strip_prefix("tcp:").and_then(|address| address.parse().ok())) {
+            (Address::Tcp(_), Some(chosen)) => Self { address: Address::Tcp(chosen), ..self },
+            _ => self,
+        }
     }
 }
 

@@ -4,8 +4,9 @@
 //! events.2  An event is told when something rare happens (a client comes, a change is made), and never for a request.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
+
+use crate::sync::{Mutex, lock};
 
 /// How many are kept. Chosen: a thousand clients that come at once are all seen by somebody who looks five times a second.
 const KEPT: usize = 4096;
@@ -35,7 +36,7 @@ struct Kept {
 
 impl Events {
     pub(crate) fn tell(&self, kind: &'static str, of: Vec<(&'static str, String)>) {
-        let mut kept = self.kept();
+        let mut kept = lock(&self.0);
         kept.numbered += 1;
         let event = Event { number: kept.numbered, at: SystemTime::now(), kind, of };
         if kept.latest.len() == KEPT {
@@ -46,7 +47,7 @@ impl Events {
 
     /// Those after a number, and how many of them are not kept any more; `None`: none yet, from the next one on.
     pub(crate) fn after(&self, number: Option<u64>) -> (Vec<Event>, u64) {
-        let kept = self.kept();
+        let kept = lock(&self.0);
         let Some(number) = number else { return (Vec::new(), kept.numbered) };
         let first = kept.latest.front().map_or(kept.numbered + 1, |event| event.number);
         let missing = first.saturating_sub(number.saturating_add(1));
@@ -55,12 +56,8 @@ impl Events {
 
     /// The next one's number is higher than this one, of the last that another server told.
     pub(crate) fn begin_after(&self, number: u64) {
-        let mut kept = self.kept();
+        let mut kept = lock(&self.0);
         kept.numbered = kept.numbered.max(number.min(1 << 62));
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -63,7 +63,7 @@ impl Taking {
         if !std::mem::replace(&mut self.begun, true) {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             Record::began(now).encode(0, &mut out);
-            for (group, path) in self.trace.groups() {
+            for (group, path) in &self.trace.groups {
                 Record::name(*group, path).encode(0, &mut out);
             }
             for (disk, name) in self.trace.disks() {
@@ -95,5 +95,5 @@ impl Taking {
 
 /// Where an export is.
 pub(super) fn find(trace: &Trace, name: &str) -> Option<Traced> {
-    trace.exports().iter().find(|export| export.name == name).cloned()
+    trace.exports.iter().find(|export| export.name == name).cloned()
 }

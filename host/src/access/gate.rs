@@ -17,13 +17,13 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use fairlift_core::time::secs;
 use fairlift_core::{Duration, Instant};
 
 use super::Peer;
 use crate::quiet::{self, Quiet};
+use crate::sync::{Mutex, lock};
 
 /// How much one address may owe, as the time in which it is paid off. Chosen: a hundred mistakes in a row by default, as of a host whose
 /// certificate has expired and whose machines all come again; then that host waits seconds, not minutes.
@@ -59,7 +59,6 @@ impl From<&Peer> for Origin {
     }
 }
 
-/// Why a client is turned away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Why {
     Failures,
@@ -188,27 +187,26 @@ impl Gate {
 
     /// Whether a client that has come is heard; it [leaves](Self::leave) then, in the end.
     pub(crate) fn enter(&self, now: Instant, peer: &Peer) -> bool {
-        let entered = self.book.lock().unwrap_or_else(PoisonError::into_inner).enter(now, peer.into());
+        let entered = lock(&self.book).enter(now, peer.into());
         entered.inspect_err(|why| self.turn_away(now, peer, *why)).is_ok()
     }
 
     /// A negotiation has ended.
     pub(crate) fn leave(&self, now: Instant, peer: &Peer, visit: Visit) {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner).leave(now, peer.into(), visit.cost());
+        lock(&self.book).leave(now, peer.into(), visit.cost());
     }
 
     /// Counts a client that is closed unheard, and tells of it once a minute for each address.
     #[cold]
     pub(crate) fn turn_away(&self, now: Instant, peer: &Peer, why: Why) {
         self.turned_away[why as usize].fetch_add(1, Ordering::Relaxed);
-        let logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner).tell(now, peer.into());
+        let logged = lock(&self.logged).tell(now, peer.into());
         if let Some(untold) = logged {
             let (client, at, more) = (&peer.shown, &peer.listener, quiet::more(untold));
             tracing::warn!("turned away: {client} at {at}: {}{more}", why.says().1);
         }
     }
 
-    /// How many clients were turned away, by the reason.
     pub(crate) fn turned_away(&self) -> Vec<(&'static str, u64)> {
         let count = |why: Why| (why.says().0, self.turned_away[why as usize].load(Ordering::Relaxed));
         Why::ALL.map(count).into()

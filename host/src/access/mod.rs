@@ -218,32 +218,28 @@ impl Access {
     pub(crate) fn new(rules: &[Rule], revoked: &Arc<Revoked>, before: &Self) -> Self {
         let went = |there: &&InForce| rules.iter().all(|rule| rule.name != there.rule.name);
         let went: Vec<_> = before.rules.iter().filter(went).collect();
-        let begin = |rule: &Rule| match before.rules.iter().find(|there| there.rule.name == rule.name) {
-            Some(there) => (Arc::clone(&there.count), there.coming.clone()),
-            None => {
-                let like = went.iter().filter(|there| there.rule.known() == rule.known());
-                (Arc::default(), like.flat_map(|there| there.coming.iter().chain([&there.count])).cloned().collect())
-            }
-        };
         let in_force = |rule: &Rule| {
-            let (count, mut coming) = begin(rule);
+            let like = || went.iter().filter(|there| there.rule.known() == rule.known());
+            let (count, mut coming) = match before.rules.iter().find(|there| there.rule.name == rule.name) {
+                Some(there) => (Arc::clone(&there.count), there.coming.clone()),
+                None => {
+                    (Arc::default(), like().flat_map(|one| one.coming.iter().chain([&one.count])).cloned().collect())
+                }
+            };
             coming.retain(|count| count.load(Ordering::Relaxed) > 0);
             InForce { rule: rule.clone(), count, coming }
         };
         Self { rules: rules.iter().map(in_force).collect(), revoked: Arc::clone(revoked) }
     }
 
-    /// Whether these are the rules.
     pub(crate) fn is(&self, rules: &[Rule], revoked: &Arc<Revoked>) -> bool {
         self.rules.iter().map(|there| &there.rule).eq(rules) && self.revoked == *revoked
     }
 
-    /// Whether a rule asks for the cgroups of processes.
     pub(crate) fn asks_for_cgroups(&self) -> bool {
         self.rules.iter().any(|there| there.rule.cgroup.is_some())
     }
 
-    /// Whether a client's certificate is revoked.
     pub(crate) fn has_revoked(&self, peer: &Peer) -> bool {
         peer.certificate.as_ref().is_some_and(|shown| self.revoked.has(shown))
     }
@@ -268,7 +264,6 @@ impl Access {
         Grant::of(self.rules.iter().map(|there| &there.rule), peer)
     }
 
-    /// Whether a client is known by a token.
     pub(crate) fn knows(&self, token: Token) -> bool {
         self.rules.iter().any(|there| there.rule.token.is_some_and(|known| known == token))
     }

@@ -40,7 +40,6 @@ pub(super) struct Queued<'a> {
 type WorkerEnd = Option<(Done, usize)>;
 
 impl<'a> Queued<'a> {
-    /// For `jobs` jobs.
     pub(super) fn new(setup: &'a Setup, jobs: usize) -> Result<Self, Error> {
         let workers = setup.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
         let workers = workers.clamp(1, 64).min(jobs.max(1));
@@ -85,7 +84,9 @@ impl<'a> Queued<'a> {
             }
             drop(say);
             hear.iter().collect::<Result<Vec<()>, _>>().map_err(Error::Ring)?;
-            let course = Arc::new(self.course());
+            let Setup { runtime, slots, groups, .. } = self.setup;
+            let course = Arc::new(Course::new(clock::now(), *runtime, *slots, groups.len()));
+            self.gauge().end(course.end());
             for (go, _) in &threads {
                 // A worker that is gone has panicked: its thread is joined below.
                 let _ = go.send(Arc::clone(&course));
@@ -142,13 +143,6 @@ impl<'a> Queued<'a> {
 
     fn gauge(&self) -> &Gauge {
         self.disk.gauge.as_ref().expect("it was given one")
-    }
-
-    /// The time of the run, from now on.
-    fn course(&self) -> Course {
-        let course = Course::new(clock::now(), self.setup.runtime, self.setup.slots, self.setup.groups.len());
-        self.gauge().end(course.end());
-        course
     }
 
     /// The counters of the jobs, of the disk and of its helpers.

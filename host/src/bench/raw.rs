@@ -122,9 +122,7 @@ impl Raw {
             let number = completion.data as usize;
             if let Some(outcome) = self.completed(number, completion.result) {
                 let Flight { job, ask, buffer, .. } = self.flights.remove(number);
-                if let Some(buffer) = buffer {
-                    self.pool.put(buffer);
-                }
+                buffer.into_iter().for_each(|buffer| self.pool.put(buffer));
                 ends.push((job, ask.token, outcome));
             }
         }
@@ -143,9 +141,7 @@ impl Raw {
             None
         };
         if let Some(outcome) = self.at_once(ask, buffer.as_mut()) {
-            if let Some(buffer) = buffer {
-                self.pool.put(buffer);
-            }
+            buffer.into_iter().for_each(|buffer| self.pool.put(buffer));
             self.done.push((job, ask.token, outcome));
             return true;
         }

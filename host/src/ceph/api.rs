@@ -88,16 +88,12 @@ api! {
 }
 
 impl Api {
-    /// The functions.
-    ///
-    /// # Errors
-    /// Ceph's libraries are not here, or are too old.
+    /// The functions, if Ceph's libraries are here and not too old.
     pub(crate) fn get() -> Result<&'static Self, String> {
         static API: OnceLock<Result<Api, String>> = OnceLock::new();
         API.get_or_init(Self::load).as_ref().map_err(Clone::clone)
     }
 
-    /// The version of librbd.
     pub(crate) fn version(&self) -> String {
         let (mut major, mut minor, mut extra) = (0, 0, 0);
         // SAFETY: it writes three numbers.

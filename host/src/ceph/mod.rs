@@ -11,7 +11,7 @@
 mod api;
 mod omap;
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString, c_char};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
@@ -39,9 +39,6 @@ pub struct Login {
 
 impl Login {
     /// By the values of the options `user`, `conf` and `timeout`, as people write them.
-    ///
-    /// # Errors
-    /// The timeout is none.
     pub(crate) fn new(
         user: Option<&str>,
         conf: Option<&str>,
@@ -86,12 +83,13 @@ type Clusters = Vec<(Login, Weak<Cluster>)>;
 
 static CLUSTERS: LazyLock<Mutex<Clusters>> = LazyLock::new(|| Mutex::new(Vec::new()));
 
-/// A string as librados takes it.
-///
-/// # Errors
-/// It has a NUL character.
+/// A string as librados takes it: without a NUL character.
 pub(crate) fn text(text: &str) -> Result<CString, String> {
     CString::new(text).map_err(|_| format!("{text:?}: a name has no NUL character"))
+}
+
+fn or_null(text: Option<&CStr>) -> *const c_char {
+    text.map_or(std::ptr::null(), CStr::as_ptr)
 }
 
 /// Whether one of their calls succeeded, and else why not.
@@ -115,15 +113,12 @@ impl Cluster {
         let user = login.user.as_deref().map(text).transpose()?;
         let mut handle = null_mut();
         // SAFETY: the strings live during the call, which makes a handle.
-        let made = unsafe {
-            (api.rados_create)(&raw mut handle, user.as_ref().map_or(std::ptr::null(), |user| user.as_ptr()))
-        };
+        let made = unsafe { (api.rados_create)(&raw mut handle, or_null(user.as_deref())) };
         done(made).map_err(|errno| format!("librados: {}", says(errno)))?;
         let cluster = Self { api, handle };
         let conf = login.conf.as_ref().map(|path| text(&path.to_string_lossy())).transpose()?;
         // SAFETY: as above; without a path it looks at the usual places.
-        let read =
-            unsafe { (api.rados_conf_read_file)(handle, conf.as_ref().map_or(std::ptr::null(), |conf| conf.as_ptr())) };
+        let read = unsafe { (api.rados_conf_read_file)(handle, or_null(conf.as_deref())) };
         done(read).map_err(|errno| {
             let path = login.conf.as_deref().unwrap_or(Path::new("/etc/ceph/ceph.conf")).display();
             format!("the configuration of Ceph, {path}: {}", says(errno))

@@ -15,7 +15,6 @@ use super::{Pool, done};
 /// (`osd_max_omap_entries_per_request`, 1,024).
 const AT_ONCE: u64 = 256;
 
-/// Values by their keys.
 type Values = Vec<(String, Vec<u8>)>;
 
 impl Pool {

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// A part that copies share: a copy of a [`Config`](super::Config) costs nothing, and a change of a copy copies only the changed part.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct CopyOnWrite<T>(Arc<T>);
 
 impl<T> CopyOnWrite<T> {
@@ -12,12 +12,6 @@ impl<T> CopyOnWrite<T> {
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl<T> Clone for CopyOnWrite<T> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
     }
 }
 

@@ -19,189 +19,52 @@ use seccompiler::{
 use crate::kernel::call::CACHESTAT;
 
 /// Calls that may be made with any arguments: what for, and which.
-const GROUPS: &[(&str, &[c_long])] = &[
-    (
-        "memory: the allocator, stacks, buffers, the memory of virtual machines, what of a file is in the page cache",
-        &[
-            libc::SYS_brk,
-            libc::SYS_munmap,
-            libc::SYS_mremap,
-            libc::SYS_madvise,
-            libc::SYS_mincore,
-            CACHESTAT,
-            libc::SYS_memfd_create,
-        ],
-    ),
-    (
-        "threads: starting and ending, locks, waiting, which CPUs there are",
-        &[
-            libc::SYS_set_robust_list,
-            libc::SYS_rseq,
-            libc::SYS_set_tid_address,
-            libc::SYS_futex,
-            libc::SYS_membarrier,
-            libc::SYS_sched_yield,
-            libc::SYS_sched_getaffinity,
-            libc::SYS_getcpu,
-            libc::SYS_exit,
-            libc::SYS_exit_group,
-            libc::SYS_gettid,
-            libc::SYS_getpid,
-        ],
-    ),
-    (
-        "time: where the kernel does not tell it without a call, and sleeping",
-        &[
-            libc::SYS_clock_gettime,
-            libc::SYS_clock_getres,
-            libc::SYS_clock_nanosleep,
-            libc::SYS_nanosleep,
-            libc::SYS_gettimeofday,
-            libc::SYS_restart_syscall,
-        ],
-    ),
-    (
-        "signals: those for the operator, SIGBUS of lent memory, SIGSYS of this filter",
-        &[libc::SYS_rt_sigaction, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigreturn, libc::SYS_sigaltstack],
-    ),
-    ("io_uring", &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register]),
-    (
-        "files of exports: by helper threads, by workers for files in RAM, and by the engine without io_uring",
-        &[
-            libc::SYS_read,
-            libc::SYS_write,
-            libc::SYS_readv,
-            libc::SYS_writev,
-            libc::SYS_pread64,
-            libc::SYS_pwrite64,
-            libc::SYS_preadv,
-            libc::SYS_pwritev,
-            libc::SYS_preadv2,
-            libc::SYS_pwritev2,
-            libc::SYS_fsync,
-            libc::SYS_fdatasync,
-            libc::SYS_syncfs,
-            libc::SYS_fallocate,
-            libc::SYS_fadvise64,
-            libc::SYS_lseek,
-            libc::SYS_flock,
-            libc::SYS_ftruncate,
-        ],
-    ),
-    (
-        "opening and closing: exports that are added, the config file, certificates, tokens, what /proc and /sys tell",
-        &[
-            libc::SYS_openat,
-            libc::SYS_openat2,
-            libc::SYS_close,
-            libc::SYS_close_range,
-            libc::SYS_dup,
-            libc::SYS_dup3,
-            libc::SYS_fcntl,
-            libc::SYS_fstat,
-            libc::SYS_newfstatat,
-            libc::SYS_statx,
-            libc::SYS_fstatfs,
-            libc::SYS_statfs,
-            libc::SYS_faccessat,
-            libc::SYS_faccessat2,
-            libc::SYS_readlinkat,
-            libc::SYS_getdents64,
-            libc::SYS_getcwd,
-        ],
-    ),
-    (
-        "sockets of clients, of control, of virtual machines, of other NBD servers, of the journal and the service manager",
-        &[
-            libc::SYS_socketpair,
-            libc::SYS_bind,
-            libc::SYS_listen,
-            libc::SYS_accept,
-            libc::SYS_accept4,
-            libc::SYS_connect,
-            libc::SYS_shutdown,
-            libc::SYS_getsockname,
-            libc::SYS_getpeername,
-            libc::SYS_getsockopt,
-            libc::SYS_setsockopt,
-            libc::SYS_sendto,
-            libc::SYS_recvfrom,
-            libc::SYS_sendmsg,
-            libc::SYS_recvmsg,
-            libc::SYS_sendmmsg,
-            libc::SYS_recvmmsg,
-        ],
-    ),
-    (
-        "names of unix sockets: made for their owner alone, given away, and taken away at the end",
-        &[
-            libc::SYS_umask,
-            libc::SYS_unlinkat,
-            libc::SYS_fchmodat,
-            libc::SYS_fchmod,
-            libc::SYS_fchownat,
-            libc::SYS_fchown,
-        ],
-    ),
-    (
-        "names of tops of overlays: a fork gives one a second name, and its first to the next; reports of gateways, written beside and renamed",
-        &[libc::SYS_linkat, libc::SYS_renameat, libc::SYS_renameat2],
-    ),
-    (
-        "waiting for several: the control server, the engine without io_uring, and workers that wake each other",
-        &[
-            libc::SYS_ppoll,
-            libc::SYS_epoll_create1,
-            libc::SYS_epoll_ctl,
-            libc::SYS_epoll_pwait,
-            libc::SYS_epoll_pwait2,
-            libc::SYS_eventfd2,
-            libc::SYS_pipe2,
-            libc::SYS_timerfd_create,
-            libc::SYS_timerfd_settime,
-        ],
-    ),
-    (
-        "our own identity, and chance: libc, the journal, hash tables, TLS",
-        &[
-            libc::SYS_getuid,
-            libc::SYS_geteuid,
-            libc::SYS_getgid,
-            libc::SYS_getegid,
-            libc::SYS_getgroups,
-            libc::SYS_capget,
-            libc::SYS_uname,
-            libc::SYS_sysinfo,
-            libc::SYS_getrusage,
-            libc::SYS_getrandom,
-        ],
-    ),
+macro_rules! calls {
+    ($($(#[$only:meta])? $reason:literal: $($call:ident)+;)+) => {
+        const CALLS: &[&[c_long]] = {
+            use libc::*;
+            &[$($(#[$only])? &[$($call),+]),+]
+        };
+    };
+}
+
+calls! {
+    "memory: the allocator, stacks, buffers, the memory of virtual machines, what of a file is in the page cache":
+        SYS_brk SYS_munmap SYS_mremap SYS_madvise SYS_mincore CACHESTAT SYS_memfd_create;
+    "threads: starting and ending, locks, waiting, which CPUs there are":
+        SYS_set_robust_list SYS_rseq SYS_set_tid_address SYS_futex SYS_membarrier SYS_sched_yield
+        SYS_sched_getaffinity SYS_getcpu SYS_exit SYS_exit_group SYS_gettid SYS_getpid;
+    "time: where the kernel does not tell it without a call, and sleeping":
+        SYS_clock_gettime SYS_clock_getres SYS_clock_nanosleep SYS_nanosleep SYS_gettimeofday SYS_restart_syscall;
+    "signals: those for the operator, SIGBUS of lent memory, SIGSYS of this filter":
+        SYS_rt_sigaction SYS_rt_sigprocmask SYS_rt_sigreturn SYS_sigaltstack;
+    "io_uring":
+        SYS_io_uring_setup SYS_io_uring_enter SYS_io_uring_register;
+    "files of exports: by helper threads, by workers for files in RAM, and by the engine without io_uring":
+        SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_preadv SYS_pwritev SYS_preadv2
+        SYS_pwritev2 SYS_fsync SYS_fdatasync SYS_syncfs SYS_fallocate SYS_fadvise64 SYS_lseek SYS_flock SYS_ftruncate;
+    "opening and closing: exports that are added, the config file, certificates, tokens, what /proc and /sys tell":
+        SYS_openat SYS_openat2 SYS_close SYS_close_range SYS_dup SYS_dup3 SYS_fcntl SYS_fstat SYS_newfstatat SYS_statx
+        SYS_fstatfs SYS_statfs SYS_faccessat SYS_faccessat2 SYS_readlinkat SYS_getdents64 SYS_getcwd;
+    "sockets of clients, of control, of virtual machines, of other NBD servers, of the journal and the service manager":
+        SYS_socketpair SYS_bind SYS_listen SYS_accept SYS_accept4 SYS_connect SYS_shutdown SYS_getsockname
+        SYS_getpeername SYS_getsockopt SYS_setsockopt SYS_sendto SYS_recvfrom SYS_sendmsg SYS_recvmsg SYS_sendmmsg
+        SYS_recvmmsg;
+    "names of unix sockets: made for their owner alone, given away, and taken away at the end":
+        SYS_umask SYS_unlinkat SYS_fchmodat SYS_fchmod SYS_fchownat SYS_fchown;
+    "names of tops of overlays: a fork gives one a second name, and its first to the next; reports of gateways, written beside and renamed":
+        SYS_linkat SYS_renameat SYS_renameat2;
+    "waiting for several: the control server, the engine without io_uring, and workers that wake each other":
+        SYS_ppoll SYS_epoll_create1 SYS_epoll_ctl SYS_epoll_pwait SYS_epoll_pwait2 SYS_eventfd2 SYS_pipe2
+        SYS_timerfd_create SYS_timerfd_settime;
+    "our own identity, and chance: libc, the journal, hash tables, TLS":
+        SYS_getuid SYS_geteuid SYS_getgid SYS_getegid SYS_getgroups SYS_capget SYS_uname SYS_sysinfo SYS_getrusage
+        SYS_getrandom;
     #[cfg(target_arch = "x86_64")]
-    (
-        "the same by their older names, which a libc may use on this architecture",
-        &[
-            libc::SYS_open,
-            libc::SYS_stat,
-            libc::SYS_lstat,
-            libc::SYS_access,
-            libc::SYS_readlink,
-            libc::SYS_unlink,
-            libc::SYS_rename,
-            libc::SYS_chmod,
-            libc::SYS_chown,
-            libc::SYS_lchown,
-            libc::SYS_dup2,
-            libc::SYS_pipe,
-            libc::SYS_poll,
-            libc::SYS_select,
-            libc::SYS_epoll_create,
-            libc::SYS_epoll_wait,
-            libc::SYS_eventfd,
-            libc::SYS_time,
-            libc::SYS_arch_prctl,
-        ],
-    ),
-];
+    "the same by their older names, which a libc may use on this architecture":
+        SYS_open SYS_stat SYS_lstat SYS_access SYS_readlink SYS_unlink SYS_rename SYS_chmod SYS_chown SYS_lchown
+        SYS_dup2 SYS_pipe SYS_poll SYS_select SYS_epoll_create SYS_epoll_wait SYS_eventfd SYS_time SYS_arch_prctl;
+}
 
 /// The same for a server that has block devices of this machine, or may come to have some: their links in /dev/fairlift.
 const BLOCK_DEVICES: &[c_long] = &[
@@ -215,88 +78,59 @@ const BLOCK_DEVICES: &[c_long] = &[
     libc::SYS_symlink,
 ];
 
-/// The condition on an argument.
+/// The condition on an argument. Of several values or bits one is enough.
+#[derive(Clone, Copy, PartialEq)]
 enum Is {
-    OneOf(&'static [u64]),
-    /// All of these bits.
-    With(u64),
-    /// Not all of these bits.
-    WithoutBoth([u64; 2]),
-    Without(u64),
+    OneOf,
+    With,
+    Without,
     Null,
 }
 
-/// Calls that may be made with some arguments only: purpose, call, the argument, and its condition.
-const SOME: &[(&str, c_long, u8, Is)] = &[
+/// Calls that may be made with some arguments only: what for, the call, the argument, and its condition.
+macro_rules! calls_with {
+    ($($reason:literal: $call:ident $argument:literal $is:ident [$($value:tt)+];)+) => {
+        const SOME: &[(c_long, u8, Is, &[u64])] = {
+            use libc::*;
+            &[$(($call, $argument, Is::$is, &[$($value as u64),+])),+]
+        };
+    };
+}
+
+calls_with! {
     // Libraries are files that are mapped to be run, and some come late: Ceph's with its first image, those that look up names of hosts. So
     // code that may write a file, or memory that has a descriptor, can have that run; code that may write memory alone cannot.
-    (
-        "code comes from files: memory is not mapped to be written and run",
-        libc::SYS_mmap,
-        2,
-        Is::WithoutBoth([WRITE, RUN]),
-    ),
-    ("nor made to be run after it was written", libc::SYS_mprotect, 2, Is::Without(RUN)),
-    ("threads of this process, and no other process", libc::SYS_clone, 0, Is::With(libc::CLONE_THREAD as u64)),
-    (
-        "clients, the journal, and addresses of this machine; no packets past the kernel's protocols",
-        libc::SYS_socket,
-        0,
-        Is::OneOf(&[libc::AF_UNIX as u64, libc::AF_INET as u64, libc::AF_INET6 as u64, libc::AF_NETLINK as u64]),
-    ),
-    (
-        "the block of a device, its size, discarding; a copy by reference; whether a socket waits; whether this is a terminal",
-        libc::SYS_ioctl,
-        1,
-        Is::OneOf(&[
-            BLKSSZGET,
-            BLKGETSIZE64,
-            BLKDISCARD,
-            BLKZEROOUT,
-            BLKROTATIONAL,
-            FICLONE,
-            FIONBIO,
-            FIONREAD,
-            FIOCLEX,
-            TCGETS,
-            TIOCGWINSZ,
-        ]),
-    ),
-    (
-        "names of a thread and its memory, the precision of its sleep, that it serves the I/O of others; the kernel's values at the start",
-        libc::SYS_prctl,
-        0,
-        Is::OneOf(&[
-            libc::PR_SET_NAME as u64,
-            libc::PR_GET_NAME as u64,
-            libc::PR_SET_TIMERSLACK as u64,
-            PR_SET_IO_FLUSHER,
-            PR_SET_VMA,
-            PR_GET_AUXV,
-        ]),
-    ),
-    ("its own limits, to be read", libc::SYS_prlimit64, 2, Is::Null),
-    ("whether the process of a peer is there", libc::SYS_kill, 1, Is::OneOf(&[0])),
-    ("an abort of its own", libc::SYS_tkill, 1, Is::OneOf(&[libc::SIGABRT as u64])),
-    ("the same", libc::SYS_tgkill, 2, Is::OneOf(&[libc::SIGABRT as u64])),
-];
+    "code comes from files: memory is not mapped to be written and run":
+        SYS_mmap 2 Without [PROT_WRITE PROT_EXEC];
+    "nor made to be run after it was written":
+        SYS_mprotect 2 Without [PROT_EXEC];
+    "threads of this process, and no other process":
+        SYS_clone 0 With [CLONE_THREAD];
+    "clients, the journal, and addresses of this machine; no packets past the kernel's protocols":
+        SYS_socket 0 OneOf [AF_UNIX AF_INET AF_INET6 AF_NETLINK];
+    "the block of a device, its size, discarding; a copy by reference; whether a socket waits; whether this is a terminal":
+        SYS_ioctl 1 OneOf [
+            BLKSSZGET BLKGETSIZE64 BLKDISCARD BLKZEROOUT BLKROTATIONAL FICLONE FIONBIO FIONREAD FIOCLEX
+            TCGETS TIOCGWINSZ
+        ];
+    "names of a thread and its memory, the precision of its sleep, that it serves the I/O of others; the kernel's values at the start":
+        SYS_prctl 0 OneOf [PR_SET_NAME PR_GET_NAME PR_SET_TIMERSLACK PR_SET_IO_FLUSHER PR_SET_VMA PR_GET_AUXV];
+    "its own limits, to be read":
+        SYS_prlimit64 2 Null [0];
+    "whether the process of a peer is there":
+        SYS_kill 1 OneOf [0];
+    "an abort of its own":
+        SYS_tkill 1 OneOf [SIGABRT];
+    "the same":
+        SYS_tgkill 2 OneOf [SIGABRT];
+}
 
-const WRITE: u64 = libc::PROT_WRITE as u64;
-const RUN: u64 = libc::PROT_EXEC as u64;
-// Of `linux/fs.h`, `asm-generic/ioctls.h` and `linux/prctl.h`: the types of libc's differ from libc to libc.
+// Of `linux/fs.h` and `linux/prctl.h`: libc does not name them everywhere.
 const BLKROTATIONAL: u64 = 0x127e;
-const BLKSSZGET: u64 = 0x1268;
 const BLKDISCARD: u64 = 0x1277;
 const BLKZEROOUT: u64 = 0x127f;
 const BLKGETSIZE64: u64 = 0x8008_1272;
-const TCGETS: u64 = 0x5401;
-const TIOCGWINSZ: u64 = 0x5413;
-const FICLONE: u64 = 0x4004_9409;
-const FIONREAD: u64 = 0x541b;
-const FIONBIO: u64 = 0x5421;
-const FIOCLEX: u64 = 0x5451;
 const PR_SET_IO_FLUSHER: u64 = 57;
-const PR_SET_VMA: u64 = 0x5356_4d41;
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
 /// The filters to install, in order: of several, the strictest answer counts.
@@ -305,15 +139,12 @@ pub(super) fn filters(block_devices: bool) -> Result<Vec<BpfProgram>, String> {
     let known = architecture.filter(|known| matches!(known, TargetArch::x86_64 | TargetArch::aarch64));
     let architecture = known.ok_or_else(|| format!("there is no list for {}", std::env::consts::ARCH))?;
     let mut rules: BTreeMap<c_long, Vec<SeccompRule>> = BTreeMap::new();
-    for (_, calls) in GROUPS {
-        rules.extend(calls.iter().map(|call| (*call, Vec::new())));
-    }
+    rules.extend(CALLS.iter().copied().flatten().map(|call| (*call, Vec::new())));
     if block_devices {
         rules.extend(BLOCK_DEVICES.iter().map(|call| (*call, Vec::new())));
     }
-    for (_, call, argument, is) in SOME {
-        let some = rules_of(*argument, is).map_err(|error| error.to_string())?;
-        rules.insert(*call, some);
+    for (call, argument, is, values) in SOME {
+        rules.insert(*call, rules_of(*argument, *is, values).map_err(|error| error.to_string())?);
     }
     // Its flags are in memory, where a filter cannot look: with ENOSYS every libc takes `clone` instead.
     let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
@@ -329,16 +160,16 @@ pub(super) fn filters(block_devices: bool) -> Result<Vec<BpfProgram>, String> {
 }
 
 /// Each is enough.
-fn rules_of(argument: u8, is: &Is) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
-    let values: Vec<_> = match is {
-        Is::Null => vec![(SeccompCmpOp::Eq, 0)],
-        Is::OneOf(values) => values.iter().map(|value| (SeccompCmpOp::Eq, *value)).collect(),
-        Is::With(bits) => vec![(SeccompCmpOp::MaskedEq(*bits), *bits)],
-        Is::Without(bits) => vec![(SeccompCmpOp::MaskedEq(*bits), 0)],
-        Is::WithoutBoth(bits) => bits.iter().map(|bit| (SeccompCmpOp::MaskedEq(*bit), 0)).collect(),
-    };
+fn rules_of(argument: u8, is: Is, values: &[u64]) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     // All but pointers are numbers of 32 bits, above which a libc may leave anything.
-    let len = if matches!(is, Is::Null) { SeccompCmpArgLen::Qword } else { SeccompCmpArgLen::Dword };
-    let rule = |(op, value)| SeccompRule::new(vec![SeccompCondition::new(argument, len.clone(), op, value)?]);
-    values.into_iter().map(rule).collect()
+    let len = if is == Is::Null { SeccompCmpArgLen::Qword } else { SeccompCmpArgLen::Dword };
+    let rule = |value: &u64| {
+        let (op, value) = match is {
+            Is::OneOf | Is::Null => (SeccompCmpOp::Eq, *value),
+            Is::With => (SeccompCmpOp::MaskedEq(*value), *value),
+            Is::Without => (SeccompCmpOp::MaskedEq(*value), 0),
+        };
+        SeccompRule::new(vec![SeccompCondition::new(argument, len.clone(), op, value)?])
+    };
+    values.iter().map(rule).collect()
 }

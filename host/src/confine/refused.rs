@@ -4,8 +4,7 @@
 //! forbids it would give, `EPERM`, and says which it was: a server that suddenly cannot do something must not be silent about it.
 
 use std::ffi::{c_int, c_void};
-use std::fmt::{self, Write as _};
-use std::io;
+use std::io::{self, Write as _};
 use std::mem::zeroed;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +15,6 @@ static LOGGED: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 /// The `si_code` of a signal that a filter sends, and not a person.
 const SYS_SECCOMP: c_int = 1;
 
-/// Room for a line.
 const LINE: usize = 256;
 
 /// The kernel's report of it: `siginfo_t` as `SIGSYS` has it.
@@ -58,14 +56,17 @@ extern "C" fn refuse(_signal: c_int, info: *mut libc::siginfo_t, context: *mut c
         .get(call / 64)
         .is_some_and(|word| word.fetch_or(1 << (call % 64), Ordering::Relaxed) >> (call % 64) & 1 == 1);
     if !was_logged {
-        let mut line = LineBuffer { bytes: [0; LINE], len: 0 };
+        let mut line = [0; LINE];
+        let mut rest = &mut line[..];
+        // Without an allocator; what does not fit is cut off.
         let _ = writeln!(
-            line,
+            rest,
             "fairlift: system call {call} refused: it is not among those that a server needs, and fails with EPERM; if the server \
              should make it, tell its developers, and switch the filter off: --seccomp off (server.seccomp)"
         );
+        let len = LINE - rest.len();
         // SAFETY: that many bytes were written there. A report that cannot be written is dropped.
-        unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len) };
+        unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), len) };
     }
 }
 
@@ -81,20 +82,4 @@ fn answer(context: &mut libc::ucontext_t, result: i64) {
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     unreachable!("no filter is made here: {result} {:p}", context);
-}
-
-/// A line that is put together without an allocator; what does not fit is cut off.
-struct LineBuffer {
-    bytes: [u8; LINE],
-    len: usize,
-}
-
-impl fmt::Write for LineBuffer {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for (place, byte) in self.bytes[self.len..].iter_mut().zip(text.bytes()) {
-            *place = byte;
-            self.len += 1;
-        }
-        Ok(())
-    }
 }

@@ -13,38 +13,32 @@ use crate::device::{Backing, Device, Sharing};
 use crate::disk::{Disk, Registered};
 use crate::export::Export;
 
-/// The devices opened so far, each once.
-pub(crate) struct Devices {
-    roots: Roots,
-    open: OpenBacking,
-    shared: HashMap<Sharing, Arc<dyn Device>>,
-}
-
 /// [`Backing::open`] to serve it, [`Backing::try_open`] to see whether it could be served.
 pub(crate) type OpenBacking = fn(&Backing, bool, &Roots) -> Result<Arc<dyn Device>, Error>;
 
-impl Devices {
-    /// None so far; the files of all lie in the roots. `open` is [`Backing::open`] or the like.
-    pub(crate) fn new(roots: Roots, open: OpenBacking) -> Self {
-        Self { roots, open, shared: HashMap::new() }
-    }
-
-    /// Opens the backing of an export, if no other export that shares it has.
-    pub(crate) fn open(&mut self, export: &config::Export, written: &Written<'_>) -> Result<Arc<dyn Device>, Error> {
-        self.roots.check(&export.backing)?;
+/// Opens the backings of exports, in their order and each once; the files of all lie in the roots.
+pub(crate) fn open_all(
+    exports: &[config::Export],
+    roots: &Roots,
+    open: OpenBacking,
+) -> impl Iterator<Item = Result<Arc<dyn Device>, Error>> {
+    let written = written(exports);
+    let mut shared: HashMap<Sharing, Arc<dyn Device>> = HashMap::new();
+    exports.iter().map(move |export| {
+        roots.check(&export.backing)?;
         let sharing = export.backing.sharing(export.disk);
-        if let Some(known) = self.shared.get(&sharing) {
+        if let Some(known) = shared.get(&sharing) {
             return Ok(Arc::clone(known));
         }
         // A backing that any of its exports may write is opened for writing.
-        let read_only = export.read_only && !written.has(export);
-        self.roots.opens(&export.name);
-        let device = (self.open)(&resolved(export, written.exports)?, read_only, &self.roots)?;
+        let read_only = export.read_only && !written.contains(&sharing);
+        roots.opens(&export.name);
+        let device = open(&resolved(export, exports)?, read_only, roots)?;
         if sharing != Sharing::None {
-            self.shared.insert(sharing, Arc::clone(&device));
+            shared.insert(sharing, Arc::clone(&device));
         }
         Ok(device)
-    }
+    })
 }
 
 /// The backing of an export, with the backing of another export if it is named as that one's.
@@ -77,25 +71,11 @@ pub(crate) fn resolved(export: &config::Export, exports: &[config::Export]) -> R
     export.backing.resolved(&of_export).map_err(|why| Error::Export { name: export.name.clone(), why })
 }
 
-/// The permission of exports to write shared backings.
-pub(crate) struct Written<'a> {
-    exports: &'a [config::Export],
-    shared: HashSet<Sharing>,
-}
-
-impl<'a> Written<'a> {
-    /// Of these exports.
-    pub(crate) fn by(exports: &'a [config::Export]) -> Self {
-        let some = exports.iter().any(|export| export.read_only); // or nobody asks
-        let writable = exports.iter().filter(|export| some && !export.read_only);
-        Self { exports, shared: writable.map(|export| export.backing.sharing(export.disk)).collect() }
-    }
-
-    /// Whether the backing of an export is among it.
-    pub(crate) fn has(&self, export: &config::Export) -> bool {
-        let sharing = export.backing.sharing(export.disk);
-        sharing != Sharing::None && self.shared.contains(&sharing)
-    }
+/// The shared backings that some of these exports may write.
+pub(crate) fn written(exports: &[config::Export]) -> HashSet<Sharing> {
+    let some = exports.iter().any(|export| export.read_only); // or nobody asks
+    let writable = exports.iter().filter(|export| some && !export.read_only);
+    writable.map(|export| export.backing.sharing(export.disk)).filter(|sharing| *sharing != Sharing::None).collect()
 }
 
 /// The disks, and their devices.
@@ -119,11 +99,10 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
     for (export, device) in config.exports.iter().zip(opened) {
         export.disk.iter().for_each(|disk| _ = disk_of.entry(address(device)).or_insert(*disk));
     }
-    let named = disk_of.clone();
     let mut on_disk: Vec<usize> = Vec::new();
     for (export, device) in config.exports.iter().zip(opened) {
-        let named = named.get(&address(device)).copied();
-        if let (Some(own), Some(first)) = (export.disk, named)
+        let earlier = disk_of.get(&address(device)).copied();
+        if let (Some(own), Some(first)) = (export.disk, earlier)
             && own != first
         {
             let why = format!(
@@ -133,16 +112,12 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
             return Err(Error::Export { name: export.name.clone(), why });
         }
         let home = device.facts().home;
-        let earlier = disk_of.get(&address(device)).copied();
         let disk = earlier.or_else(|| homes.get(&home?).copied()).unwrap_or_else(|| {
             settings.push(config::Disk { name: device.called(), ..config.disk_default.clone() });
             settings.len() - 1
         });
-        if named.is_none()
-            && let Some(home) = home
-        {
-            homes.insert(home, disk);
-        }
+        let is_made = disk >= config.disks.len();
+        homes.extend(home.filter(|_| is_made).map(|home| (home, disk)));
         disk_of.insert(address(device), disk);
         on_disk.push(disk);
     }
@@ -226,7 +201,6 @@ pub(crate) fn check_shared<'a>(
     Ok(())
 }
 
-/// The identity of a device.
 pub(crate) fn address(device: &Arc<dyn Device>) -> *const () {
     Arc::as_ptr(device).cast()
 }

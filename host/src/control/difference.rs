@@ -88,7 +88,8 @@ impl Step {
 }
 
 /// Something that cannot be, or not while the server runs.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{of}: {key}: {says}")]
 pub struct Impossible {
     /// The object with the key.
     pub of: Of,
@@ -96,12 +97,6 @@ pub struct Impossible {
     pub key: &'static str,
     /// Why it cannot be.
     pub says: String,
-}
-
-impl fmt::Display for Impossible {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.of, self.key, self.says)
-    }
 }
 
 /// The text about settings that a server keeps for its life.
@@ -133,20 +128,16 @@ pub fn difference(old: &Config, edit: &Edit) -> Result<Vec<Step>, Vec<Impossible
         all.step(Of::Server, Becomes::Key("tls"), format!("revoked certificates: {lists}, {now} (were {was})"));
     }
     all.clients(old, new);
-    let there = |config| by_name(config, |export: &Export| &export.name);
-    let (before, after) = match old.exports.is_same(&new.exports) && edit.leave.is_empty() && same_places(old, new) {
-        true => (HashMap::new(), HashMap::new()),
-        false => (there(&old.exports), there(&new.exports)),
-    };
-    for name in before
-        .keys()
-        .copied()
-        .filter(|name| !after.contains_key(name) || edit.leave.contains_key(*name))
-        .collect::<BTreeSet<_>>()
-    {
+    let is_same = old.exports.is_same(&new.exports) && edit.leave.is_empty() && same_places(old, new);
+    let [before, after] = [old, new].map(|config| match is_same {
+        true => HashMap::new(),
+        false => by_name(&config.exports, |export: &Export| &export.name),
+    });
+    let goes = |name: &&str| !after.contains_key(name) || edit.leave.contains_key(*name);
+    for name in before.keys().copied().filter(goes).collect::<BTreeSet<_>>() {
         let cut = if edit.leave.get(name) == Some(&Leave::Cut) { ", and its clients cut off" } else { "" };
-        let group = &old.groups[usize::from(before[name].group.0)];
-        let is_empty = !new.exports.iter().any(|export| new.groups[usize::from(export.group.0)].path == group.path);
+        let group = old.group(before[name]);
+        let is_empty = !new.exports.iter().any(|export| new.group(export).path == group.path);
         let stays = is_empty && new.groups.iter().any(|there| there.path == group.path && there.parent.is_some());
         let stays = if stays { format!("; its group {:?} stays", group.path) } else { String::new() };
         all.step(Of::Export(name.into()), Becomes::Goes, format!("removed{cut}{stays}"));
@@ -220,37 +211,19 @@ impl Difference<'_> {
 
     fn server(&mut self, old: &Config, new: &Config) {
         // By name, so that the compiler asks for a new one.
-        let Limits {
-            connections,
-            handshake_timeout,
-            handshake_failures,
-            handshake_clients,
-            handshake_bytes,
-            request_max,
-            connection_requests,
-            connection_memory,
-            memory,
-            drain_timeout,
-            helpers,
-        } = old.limits;
-        let is = &new.limits;
-        let roots = |config: &Config| config.roots.iter().map(|root| root.path.clone()).collect::<Vec<_>>();
-        for (key, same) in [
-            ("workers", old.workers == new.workers),
-            ("engine", old.engine == new.engine),
-            ("max_connections", connections == is.connections),
-            ("handshake_timeout", handshake_timeout == is.handshake_timeout),
-            ("handshake_failures", handshake_failures == is.handshake_failures),
-            ("handshake_clients", handshake_clients == is.handshake_clients),
-            ("handshake_bytes", handshake_bytes == is.handshake_bytes),
-            ("request_max", request_max == is.request_max),
-            ("connection_requests", connection_requests == is.connection_requests),
-            ("connection_memory", connection_memory == is.connection_memory),
-            ("memory", memory == is.memory),
-            ("drain_timeout", drain_timeout == is.drain_timeout),
-            ("helpers", helpers == is.helpers),
-            ("roots", roots(old) == roots(new)),
-        ] {
+        macro_rules! limits {
+            ($($limit:ident)+) => {{
+                let (Limits { connections, $($limit),+ }, is) = (old.limits, &new.limits);
+                [("max_connections", connections == is.connections), $((stringify!($limit), $limit == is.$limit)),+]
+            }};
+        }
+        let limits = limits! {
+            handshake_timeout handshake_failures handshake_clients handshake_bytes
+            request_max connection_requests connection_memory memory drain_timeout helpers
+        };
+        let first = [("workers", old.workers == new.workers), ("engine", old.engine == new.engine)];
+        let [was, is] = [old, new].map(|config| config.roots.iter().map(|root| &root.path));
+        for (key, same) in first.into_iter().chain(limits).chain([("roots", was.eq(is))]) {
             self.refuse_if(!same, &Of::Server, key, || FROM_START_TO_END.into());
         }
     }
@@ -260,17 +233,16 @@ impl Difference<'_> {
             |config: &Config, name: &str| config.listeners.iter().find(|one| one.address.to_string() == name).cloned();
         for listener in &old.listeners {
             let name = listener.address.to_string();
-            match find(new, &name) {
-                None => self.step(Of::Listener(name), Becomes::Goes, "removed"),
-                Some(now) => {
-                    let turned =
-                        [("TLS", now.tls != listener.tls), ("mode, owner or group", now.socket != listener.socket)];
-                    for (what, differs) in turned {
-                        self.refuse_if(differs, &Of::Server, "listen", || {
-                            format!("{name} cannot change its {what} while the server listens there; restart the server, or remove the address, reload, and add it again")
-                        });
-                    }
-                }
+            let Some(now) = find(new, &name) else {
+                self.step(Of::Listener(name), Becomes::Goes, "removed");
+                continue;
+            };
+            for (what, differs) in
+                [("TLS", now.tls != listener.tls), ("mode, owner or group", now.socket != listener.socket)]
+            {
+                self.refuse_if(differs, &Of::Server, "listen", || {
+                    format!("{name} cannot change its {what} while the server listens there; restart the server, or remove the address, reload, and add it again")
+                });
             }
         }
         for listener in &new.listeners {
@@ -350,26 +322,22 @@ impl Difference<'_> {
             if let Err(wrong) = root.and_then(|()| is.check()) {
                 self.refuse(&of(), wrong.key(), wrong.to_string());
             }
-            let none = || "none".to_owned();
-            let changed =
-                is.named().into_iter().zip(was.named()).filter(|(is, was)| is != was).map(|((name, is), (_, was))| {
-                    format!("{name} {} (was {})", is.unwrap_or_else(none), was.unwrap_or_else(none))
-                });
-            self.step(of(), Becomes::Key("max"), changed.collect::<Vec<_>>().join(", "));
+            let or_none = |value: Option<String>| value.unwrap_or_else(|| "none".into());
+            let changed = is.named().into_iter().zip(was.named()).filter(|(is, was)| is != was);
+            let says = changed.map(|((name, is), (_, was))| format!("{name} {} (was {})", or_none(is), or_none(was)));
+            self.step(of(), Becomes::Key("max"), says.collect::<Vec<_>>().join(", "));
         }
     }
 
     fn check_disk(&mut self, disk: &Disk) {
         let of = Of::Disk(disk.name.clone());
         check_name("a disk", &disk.name).unwrap_or_else(|why| self.refuse(&of, "name", why));
-        let depth = disk.depth.filter(|depth| !(1..=4096).contains(depth));
-        self.refuse_if(depth.is_some(), &of, "depth", || {
-            format!("takes a number from 1 to 4096, not {}", depth.unwrap_or(0))
-        });
-        let number = disk.nr_requests.filter(|number| !(1..=1 << 20).contains(number));
-        self.refuse_if(number.is_some(), &of, "nr_requests", || {
-            format!("takes a number from 1 to 1048576, not {}", number.unwrap_or(0))
-        });
+        if let Some(depth) = disk.depth.filter(|depth| !(1..=4096).contains(depth)) {
+            self.refuse(&of, "depth", format!("takes a number from 1 to 4096, not {depth}"));
+        }
+        if let Some(number) = disk.nr_requests.filter(|number| !(1..=1 << 20).contains(number)) {
+            self.refuse(&of, "nr_requests", format!("takes a number from 1 to 1048576, not {number}"));
+        }
         let shares = disk.shares.is_some() && !disk.scheduler.shares_pools();
         self.refuse_if(shares, &of, "scheduler", || {
             format!("shares needs fair; {} shares no pool with other servers", disk.scheduler.name())
@@ -421,10 +389,9 @@ impl Difference<'_> {
 
     fn check_export(&mut self, of: &Of, export: &Export) {
         self.refuse_if(export.description.len() > 4096, of, "description", || "has at most 4096 bytes".into());
-        let size = export.size.filter(|size| *size == 0 || size % 512 != 0);
-        self.refuse_if(size.is_some(), of, "size", || {
-            format!("takes a multiple of 512 above 0, not {}", size.unwrap_or(0))
-        });
+        if let Some(size) = export.size.filter(|size| *size == 0 || size % 512 != 0) {
+            self.refuse(of, "size", format!("takes a multiple of 512 above 0, not {size}"));
+        }
     }
 
     fn export_comes(&mut self, new: &Config, export: &Export) {
@@ -442,11 +409,8 @@ impl Difference<'_> {
                 self.refuse(&of, way.key(), format!("export \"{}\" has {its} already", other.name));
             }
         }
-        self.step(
-            of,
-            Becomes::Comes,
-            format!("added, {}, group {:?}", export.backing.about().shown, keys::group(new, export)),
-        );
+        let says = format!("added, {}, group {:?}", export.backing.about().shown, new.group(export).path);
+        self.step(of, Becomes::Comes, says);
     }
 
     fn export(&mut self, (old, was): (&Config, &Export), (new, is): (&Config, &Export)) {
@@ -468,7 +432,9 @@ impl Difference<'_> {
         let shrinks = shrinks.map(|(is, was)| format!("cannot shrink from {} to {}", show_size(was), show_size(is)));
         let shrinks = shrinks.map(|why| ("size", true, why));
         for (key, differs, why) in fixed.into_iter().chain(ways).chain(shrinks) {
-            self.refuse_if(differs, of, key, || to_make_it_anew(&why));
+            self.refuse_if(differs, of, key, || {
+                format!("{why}; give the new one another name, or take the export away, reload, and add it again")
+            });
         }
         for row in keys::OF_EXPORT.iter().filter(|row| (row.differs)((old, was), (new, is))) {
             self.step(of.clone(), Becomes::Key(row.key), (row.says)((old, was), (new, is)));
@@ -482,11 +448,7 @@ impl Difference<'_> {
     fn again(&mut self, new: &Config) {
         for (name, key) in &self.edit.again {
             let of = Of::Export(name.clone());
-            if self
-                .steps
-                .iter()
-                .any(|step| step.of == of && (step.what == Becomes::Key(key) || step.what == Becomes::Comes))
-            {
+            if self.steps.iter().any(|step| step.of == of && [Becomes::Key(key), Becomes::Comes].contains(&step.what)) {
                 continue;
             }
             let Some(export) = new.exports.iter().find(|export| export.name == *name) else { continue };
@@ -494,10 +456,6 @@ impl Difference<'_> {
             self.step(of, Becomes::Key(row.key), (row.says)((new, export), (new, export)));
         }
     }
-}
-
-fn to_make_it_anew(why: &str) -> String {
-    format!("{why}; give the new one another name, or take the export away, reload, and add it again")
 }
 
 /// Given twice, the last one holds.

@@ -33,13 +33,12 @@ impl From<Config> for Edit {
     }
 }
 
+/// A method fails, and says why in a line, if nothing has the name that it is given, if something has the name of what
+/// it adds, if what is to go is in use, or if what it is given cannot be.
 impl Edit {
     // ---- groups ----
 
     /// The place of a group.
-    ///
-    /// # Errors
-    /// There is none of that path.
     pub fn find_group(&self, path: &str) -> Result<GroupId, String> {
         let paths = self.config.groups.iter().map(|group| group.path.as_str());
         let at = paths.clone().position(|one| one == path);
@@ -50,9 +49,6 @@ impl Edit {
     }
 
     /// Adds a group with the default weight, and its parents that are missing; its place.
-    ///
-    /// # Errors
-    /// It is there already, or there are too many.
     pub fn add_group(&mut self, path: &str) -> Result<GroupId, String> {
         check_path(path)?;
         if self.config.groups.iter().any(|group| group.path == path) {
@@ -62,9 +58,6 @@ impl Edit {
     }
 
     /// Gives a group another weight.
-    ///
-    /// # Errors
-    /// There is none of that path.
     pub fn set_weight(&mut self, path: &str, weight: Weight) -> Result<(), String> {
         let at = self.find_group(path)?;
         self.config.groups[usize::from(at.0)].weight = weight;
@@ -72,9 +65,6 @@ impl Edit {
     }
 
     /// Gives a group other bounds, or none.
-    ///
-    /// # Errors
-    /// There is none of that path.
     pub fn set_bounds(&mut self, path: &str, bounds: Bounds) -> Result<(), String> {
         self.find_group(path)?;
         if bounds.is_none() {
@@ -86,9 +76,6 @@ impl Edit {
     }
 
     /// Removes a group.
-    ///
-    /// # Errors
-    /// There is none of that path, or something is in it.
     pub fn remove_group(&mut self, path: &str) -> Result<(), String> {
         let at = self.find_group(path)?;
         if at == GroupId::ROOT {
@@ -109,24 +96,7 @@ impl Edit {
 
     // ---- disks ----
 
-    fn find_disk(&self, name: &str) -> Result<usize, String> {
-        let names = self.config.disks.iter().map(|disk| disk.name.as_str());
-        names.clone().position(|one| one == name).ok_or_else(|| unknown("disk", name, names, "there are"))
-    }
-
-    /// A disk, to be changed.
-    ///
-    /// # Errors
-    /// There is none of that name.
-    pub fn disk(&mut self, name: &str) -> Result<&mut Disk, String> {
-        let at = self.find_disk(name)?;
-        Ok(&mut self.config.disks[at])
-    }
-
     /// Adds a disk, on which nothing is yet.
-    ///
-    /// # Errors
-    /// It has no name, or that of another.
     pub fn add_disk(&mut self, disk: Disk) -> Result<(), String> {
         if disk.name.is_empty() {
             return Err("a disk needs a name".into());
@@ -139,9 +109,6 @@ impl Edit {
     }
 
     /// Removes a disk.
-    ///
-    /// # Errors
-    /// There is none of that name, or an export is on it.
     pub fn remove_disk(&mut self, name: &str) -> Result<(), String> {
         let at = self.find_disk(name)?;
         let Config { disks, exports, .. } = &mut self.config;
@@ -154,28 +121,7 @@ impl Edit {
 
     // ---- exports ----
 
-    /// The place of an export.
-    ///
-    /// # Errors
-    /// There is none of that name.
-    pub(crate) fn find_export(&self, name: &str) -> Result<usize, String> {
-        let names = self.config.exports.iter().map(|export| export.name.as_str());
-        names.clone().position(|one| one == name).ok_or_else(|| unknown("export", name, names, "there are"))
-    }
-
-    /// An export, to be changed.
-    ///
-    /// # Errors
-    /// There is none of that name.
-    pub fn export(&mut self, name: &str) -> Result<&mut Export, String> {
-        let at = self.find_export(name)?;
-        Ok(&mut self.config.exports[at])
-    }
-
     /// Adds an export in a group, on a disk, or (`None`) on the one that its backing suggests.
-    ///
-    /// # Errors
-    /// It has the name of another, or there is no such disk or group.
     pub fn add_export(&mut self, export: Export, disk: Option<&str>, group: &str) -> Result<(), String> {
         if self.config.exports.iter().any(|there| there.name == export.name) {
             return Err(format!("there is an export \"{}\" already", export.name));
@@ -187,9 +133,6 @@ impl Edit {
     }
 
     /// Removes an export: no client finds it any more, and those that are connected leave.
-    ///
-    /// # Errors
-    /// There is none of that name.
     pub fn remove_export(&mut self, name: &str, how: Leave) -> Result<(), String> {
         let at = self.find_export(name)?;
         self.config.exports.remove(at);
@@ -198,9 +141,6 @@ impl Edit {
     }
 
     /// Makes an export as large as it is said, or (`None`) as its backing is now.
-    ///
-    /// # Errors
-    /// There is none of that name.
     pub fn grow(&mut self, name: &str, size: Option<u64>) -> Result<(), String> {
         self.export(name)?.size = size;
         self.again.insert((name.to_owned(), "size"));
@@ -208,9 +148,6 @@ impl Edit {
     }
 
     /// Changes which requests of an export fail, and of all exports that share its backing. Counting starts again.
-    ///
-    /// # Errors
-    /// There is none of that name, or its backing has no faults.
     pub fn set_faults(&mut self, name: &str, path: &Path, faults: &Faults) -> Result<(), String> {
         let Backing::Fault(there) = &self.export(name)?.backing else {
             return Err(format!(
@@ -232,9 +169,6 @@ impl Edit {
     // ---- listeners ----
 
     /// Listens at one more place.
-    ///
-    /// # Errors
-    /// It listens there already.
     pub fn add_listener(&mut self, listener: Listener) -> Result<(), String> {
         let name = listener.address.to_string();
         if self.config.listeners.iter().any(|there| there.address.to_string() == name) {
@@ -245,9 +179,6 @@ impl Edit {
     }
 
     /// Listens no more at a place, as [`Server::addresses`](crate::Server::addresses) calls it; clients that came by it stay.
-    ///
-    /// # Errors
-    /// It does not listen there.
     pub fn remove_listener(&mut self, address: &str) -> Result<(), String> {
         let names: Vec<_> = self.config.listeners.iter().map(|listener| listener.address.to_string()).collect();
         let at = names.iter().position(|name| name == address);
@@ -256,24 +187,7 @@ impl Edit {
         Ok(())
     }
 
-    fn find_client(&self, name: &str) -> Result<usize, String> {
-        let names = self.config.clients.iter().map(|rule| &*rule.name);
-        names.clone().position(|there| there == name).ok_or_else(|| unknown("client", name, names, "there are"))
-    }
-
-    /// A rule for the rights of a client, to change all but its name.
-    ///
-    /// # Errors
-    /// There is none of this name.
-    pub fn client(&mut self, name: &str) -> Result<&mut Rule, String> {
-        let at = self.find_client(name)?;
-        Ok(&mut self.config.clients[at])
-    }
-
     /// Adds a rule.
-    ///
-    /// # Errors
-    /// It has no name, or that of another.
     pub fn add_client(&mut self, rule: Rule) -> Result<(), String> {
         if rule.name.is_empty() {
             return Err("a client needs a name".into());
@@ -287,14 +201,40 @@ impl Edit {
     }
 
     /// Removes a rule: what no other allows its client is refused from now on.
-    ///
-    /// # Errors
-    /// There is none of this name.
     pub fn remove_client(&mut self, name: &str) -> Result<(), String> {
         let at = self.find_client(name)?;
         self.config.clients.remove(at);
         Ok(())
     }
+}
+
+macro_rules! by_name {
+    ($($(#[$of:meta])* $get:ident, $find:ident: $what:literal in $all:ident, $kind:ty;)+) => {
+        impl Edit {
+            $(pub(crate) fn $find(&self, name: &str) -> Result<usize, String> {
+                let names = self.config.$all.iter().map(|one| one.name.as_str());
+                names.clone().position(|one| one == name).ok_or_else(|| unknown($what, name, names, "there are"))
+            }
+
+            $(#[$of])*
+            ///
+            /// # Errors
+            /// There is none of that name.
+            pub fn $get(&mut self, name: &str) -> Result<&mut $kind, String> {
+                let at = self.$find(name)?;
+                Ok(&mut self.config.$all[at])
+            })+
+        }
+    };
+}
+
+by_name! {
+    /// A disk, to be changed.
+    disk, find_disk: "disk" in disks, Disk;
+    /// An export, to be changed.
+    export, find_export: "export" in exports, Export;
+    /// A rule for the rights of a client, to change all but its name.
+    client, find_client: "client" in clients, Rule;
 }
 
 /// `; did you mean "/tenants/alice"?` of a group `/alice` that is not there: the group of an export of that name, or the only one that ends so.
@@ -317,31 +257,26 @@ pub(super) fn unknown<'a>(
     there_are: &str,
 ) -> String {
     let hint = suggestion(name, known.clone());
-    let mut says = format!("there is no {what} \"{}\"", name.escape_debug());
+    let says = format!("there is no {what} \"{}\"", name.escape_debug());
     if !hint.is_empty() {
         return says + &hint;
     }
-    let some: Vec<_> = known.clone().take(8).collect();
-    says += "; ";
-    says += there_are;
-    says += " ";
-    match (some.len(), known.count()) {
-        (0, _) => says += "none",
-        (8, more) if more > 8 => says += &format!("{} and {} more", some.join(", "), more - 8),
-        _ => says += &some.join(", "),
+    let some = known.clone().take(8).collect::<Vec<_>>().join(", ");
+    match known.count() {
+        0 => format!("{says}; {there_are} none"),
+        count @ 9.. => format!("{says}; {there_are} {some} and {} more", count - 8),
+        _ => format!("{says}; {there_are} {some}"),
     }
-    says
 }
 
 /// Refuses to remove what others use, and says who does.
 fn in_use(what: &str, name: &str, user: &str, users: Vec<&String>) -> Result<(), String> {
-    match &users[..] {
-        [] => Ok(()),
-        [one] => Err(format!("{what} \"{name}\" is in use: {user} \"{one}\" is in it")),
-        [first, rest @ ..] => {
-            Err(format!("{what} \"{name}\" is in use: {user} \"{first}\" and {} more are in it", rest.len()))
-        }
-    }
+    let are = match &users[..] {
+        [] => return Ok(()),
+        [one] => format!("\"{one}\" is"),
+        [first, rest @ ..] => format!("\"{first}\" and {} more are", rest.len()),
+    };
+    Err(format!("{what} \"{name}\" is in use: {user} {are} in it"))
 }
 
 /// As deep as the tree may be: what walks it may recurse.

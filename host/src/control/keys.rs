@@ -7,7 +7,6 @@ use crate::config::{Backing, Config, Export};
 /// An export, in its configuration.
 type InConfig<'a> = (&'a Config, &'a Export);
 
-/// A key that can change.
 pub(super) struct LiveKey {
     pub(super) key: &'static str,
     /// Whether another value is wanted than there was.
@@ -36,8 +35,8 @@ pub(super) const OF_EXPORT: [LiveKey; 6] = [
     },
     LiveKey {
         key: "group",
-        differs: |(old, was), (new, is)| group(old, was) != group(new, is),
-        says: |(old, was), (new, is)| format!("group {:?} (was {:?})", group(new, is), group(old, was)),
+        differs: |(old, was), (new, is)| old.group(was).path != new.group(is).path,
+        says: |(old, was), (new, is)| format!("group {:?} (was {:?})", new.group(is).path, old.group(was).path),
     },
     LiveKey {
         key: "ioprio",
@@ -55,11 +54,6 @@ pub(super) const OF_EXPORT: [LiveKey; 6] = [
         says: |_, (_, is)| format!("description {:?}", is.description),
     },
 ];
-
-/// The path of an export's group.
-pub(super) fn group<'a>(config: &'a Config, export: &Export) -> &'a str {
-    &config.groups[usize::from(export.group.0)].path
-}
 
 /// The keys of an export that can change while it is served.
 pub fn live_keys_of_exports() -> impl Iterator<Item = &'static str> {

@@ -24,13 +24,12 @@ use fairlift_core::queue::{Kept, Shortage};
 use fairlift_core::{Duration, GroupId, Sector};
 use prepare::Why;
 
-use super::difference::{Becomes, Of};
 use super::edit::{Edit, Leave};
 use super::state::{Made, Refused, State};
 use super::view::{self, ClientView, DiskView, View};
 use crate::clock;
 use crate::config::{self, Config};
-use crate::control::arrange::{self, Written};
+use crate::control::arrange;
 use crate::device::roots::Roots;
 use crate::device::{Device, Fault, Sharing};
 use crate::disk::Past;
@@ -72,7 +71,7 @@ pub(crate) struct Live {
     files: (BTreeSet<u32>, u32),
     leaving: Leaving,
     /// Where files of new exports must lie.
-    roots: Roots,
+    pub(crate) roots: Roots,
     /// The latest that the schedulers of disks found out.
     findings: BTreeMap<String, VecDeque<Finding>>,
     /// Disks whose floors add up to more than they were seen to do.
@@ -147,11 +146,11 @@ impl Live {
         // Of each device, the place: until it is opened here.
         let mut places: HashMap<_, _> =
             placed.filter_map(|p| Some((arrange::address(p.device.as_ref()?), p))).collect();
-        let written = Written::by(&config.exports);
+        let written = arrange::written(&config.exports);
         for (settings, export) in config.exports.iter().zip(exports) {
             let Some(place) = places.remove(&arrange::address(&export.device)) else { continue };
             let sharing = settings.backing.sharing(Some(export.disk));
-            let read_only = export.device.facts().read_only || (settings.read_only && !written.has(settings));
+            let read_only = export.device.facts().read_only || (settings.read_only && !written.contains(&sharing));
             let device = Arc::clone(&export.device);
             opened.push(Opened { device, sharing, disk: export.disk, start: place.start, file: place.file, read_only });
         }
@@ -180,12 +179,6 @@ impl Live {
         }
     }
 
-    /// Where files of new exports must lie.
-    pub(crate) fn roots(&self) -> Roots {
-        self.roots.clone()
-    }
-
-    /// Whether something that was removed has not gone.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.is_something()
     }
@@ -211,7 +204,7 @@ impl Live {
         let mut looks = 0;
         let mut draft = loop {
             self.sweep(backend, served);
-            match self.work_out(backend, served, &wanted, dry_run) {
+            match self.work_out((backend, served), &wanted, dry_run) {
                 Ok(draft) => break draft,
                 Err((of, Why::No(why))) => return Err(Refused::Change { of, why }),
                 Err((of, Why::Wait(why))) if looks == LOOKS => return Err(Refused::Change { of, why }),
@@ -226,7 +219,7 @@ impl Live {
             return Ok(Made { state: State { version: self.version, config: Arc::new(draft.config) }, steps, suited });
         }
         self.before = (Arc::clone(&self.config), self.made.clone());
-        self.make(backend, served, draft);
+        self.make(draft);
         self.version += 1; // also where nothing differs: of two who know one version, only one may change it
         Ok(Made { state: self.state(), steps, suited })
     }
@@ -234,12 +227,9 @@ impl Live {
     /// Restores the state before a change that failed in part. Exports that it added are cut off.
     pub(crate) fn undo(&mut self, backend: &Backend, served: &Served, made: &Made) -> Result<(), Refused> {
         let (config, disks) = self.before.clone();
-        let added = made.steps.iter().filter_map(|step| match (&step.of, step.what) {
-            (Of::Export(name), Becomes::Comes) => Some((name.clone(), Leave::Cut)),
-            _ => None,
-        });
+        let leave = made.added().map(|name| (name.clone(), Leave::Cut)).collect();
         let put = |edit: &mut Edit| {
-            *edit = Edit { leave: added.collect(), ..Edit::from(Config::clone(&config)) };
+            *edit = Edit { leave, ..Edit::from(Config::clone(&config)) };
             Ok(())
         };
         self.apply(backend, served, put, Some(made.state.version), false)?;
@@ -256,15 +246,11 @@ impl Live {
             let number = self.disks[&disk.name];
             let there = backend.disks.get(number);
             let waits = there.devices().iter().any(|device| device.facts().needs_helpers);
+            let gave_up = self.gave_up.iter().filter(|((of, _), _)| *of == disk.name);
             let mut view = DiskView {
                 concurrency: waits.then(|| backend.helpers.learned(number).0),
                 findings: self.findings.get(&disk.name).map_or_else(Vec::new, |all| all.iter().copied().collect()),
-                given_up: self
-                    .gave_up
-                    .iter()
-                    .filter(|(of, _)| of.0 == disk.name)
-                    .map(|(of, target)| (of.1.clone(), *target))
-                    .collect(),
+                given_up: gave_up.map(|((_, group), target)| (group.clone(), *target)).collect(),
                 ..there.view(now, &groups, figures)
             };
             let are_before = |(at, one): &(usize, Arc<crate::disk::Disk>)| *at != number && one.name == disk.name;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::difference::{Of, Step};
+use super::difference::{Becomes, Of, Step};
 use crate::config::Config;
 
 /// The configuration in force.
@@ -23,6 +23,16 @@ pub struct Made {
     pub steps: Vec<Step>,
     /// Disks that have another scheduler because of the tenants that share them now.
     pub suited: Vec<Step>,
+}
+
+impl Made {
+    /// The exports that it added.
+    pub(crate) fn added(&self) -> impl Iterator<Item = &String> {
+        self.steps.iter().filter_map(|step| match (&step.of, step.what) {
+            (Of::Export(name), Becomes::Comes) => Some(name),
+            _ => None,
+        })
+    }
 }
 
 /// Why nothing was changed.

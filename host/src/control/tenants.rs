@@ -41,7 +41,6 @@ fn ancestors(config: &Config, group: GroupId) -> impl Iterator<Item = &Group> {
     std::iter::successors(Some(of(group)), move |group| group.parent.map(of))
 }
 
-/// The tunables of a disk with a scheduler.
 pub(super) fn tunables(scheduler: sched::Kind) -> impl Iterator<Item = &'static str> + Clone {
     scheduler.tunables().iter().chain(flush::Settings::INFO).map(|info| info.name)
 }

@@ -18,8 +18,10 @@ const TAKEN: usize = 1024;
 pub struct Trace {
     disks: Weak<Disks>,
     is_taken: Arc<AtomicBool>,
-    groups: Vec<(GroupId, String)>,
-    exports: Vec<Traced>,
+    /// The groups that there were when it began, by the numbers that events have.
+    pub groups: Vec<(GroupId, String)>,
+    /// The exports that there were when it began.
+    pub exports: Vec<Traced>,
 }
 
 /// Where an export is on its disk.
@@ -75,24 +77,12 @@ impl Trace {
         lost
     }
 
-    /// The groups that there were when it began, by the numbers that events have.
-    #[must_use]
-    pub fn groups(&self) -> &[(GroupId, String)] {
-        &self.groups
-    }
-
     /// The disks that there are, by the numbers that [`Trace::take`] tells.
     #[must_use]
     pub fn disks(&self) -> Vec<(usize, String)> {
         let mut all = Vec::new();
         self.each(|number, disk| all.push((number, disk.name.clone())));
         all
-    }
-
-    /// The exports that there were when it began.
-    #[must_use]
-    pub fn exports(&self) -> &[Traced] {
-        &self.exports
     }
 
     fn each(&self, mut act: impl FnMut(usize, &Disk)) {

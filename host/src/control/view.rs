@@ -1,7 +1,6 @@
 //! View: what a server is doing now, for people who watch it.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::SystemTime;
 
 use fairlift_core::ceiling::Bounds;
@@ -201,9 +200,10 @@ impl DiskView {
     /// The facts about a latency that is given up.
     #[must_use]
     pub fn given_up(&self, group: &str, target: Duration) -> String {
-        let mut says = format!("group {group}: a latency of {target} cannot be kept: ");
-        let _ = write!(says, "{}; no room is made for it, and it is tried again", self.why_given_up(group));
-        says
+        let why = self.why_given_up(group);
+        format!(
+            "group {group}: a latency of {target} cannot be kept: {why}; no room is made for it, and it is tried again"
+        )
     }
 }
 

@@ -13,14 +13,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::{ContextId, Extent};
+
+use crate::sync::{Mutex, lock};
 
 /// A request: its worker, and its ticket there.
 type Key = (u16, usize);
 
-/// The claims on a disk.
+#[derive(Default)]
 pub(crate) struct Blocks {
     on: AtomicBool,
     table: Mutex<State>,
@@ -54,22 +55,13 @@ impl Claim {
 }
 
 impl Blocks {
-    pub(crate) fn new() -> Self {
-        Self { on: AtomicBool::new(false), table: Mutex::default() }
-    }
-
-    fn table(&self) -> MutexGuard<'_, State> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether blocks are to be claimed (blocks.2).
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Acquire)
     }
 
     /// A worker has its first client here; whether it claims blocks for all its writes from the start, since others do.
     pub(crate) fn enter(&self, worker: ContextId) -> bool {
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         table.here |= 1 << worker.0;
         // Under the lock: if this is too early to see it, who claims next sees that the worker is here.
         let on = self.is_on();
@@ -85,14 +77,14 @@ impl Blocks {
     /// A worker claims blocks for all its writes from now on, and has none under way without, or it has ended; the workers
     /// that are to be woken.
     pub(crate) fn settled(&self, worker: ContextId) -> u64 {
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         table.settled |= 1 << worker.0;
         table.grant()
     }
 
     /// Claims blocks; whether the request may go. If it may not, it is granted later.
     pub(crate) fn claim(&self, worker: ContextId, ticket: usize, extent: Extent, alone: bool) -> bool {
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         let (key, claim) = ((worker.0, ticket), Claim { extent, alone });
         let goes = table.may_hold(&claim) && !table.waiting.iter().any(|(_, before)| before.excludes(&claim));
         if goes {
@@ -105,14 +97,14 @@ impl Blocks {
 
     /// A request has ended; the workers that are to be woken.
     pub(crate) fn release(&self, worker: ContextId, ticket: usize) -> u64 {
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         table.held.remove(&(worker.0, ticket)).expect("a claim is held until it is released");
         table.grant()
     }
 
     /// The requests of a worker that waited and may go.
     pub(crate) fn take_granted(&self, worker: ContextId) -> Vec<usize> {
-        self.table().granted.remove(&worker.0).unwrap_or_default()
+        lock(&self.table).granted.remove(&worker.0).unwrap_or_default()
     }
 }
 
@@ -161,7 +153,7 @@ mod tests {
     }
 
     fn entered() -> Blocks {
-        let blocks = Blocks::new();
+        let blocks = Blocks::default();
         assert!(!blocks.enter(A) && !blocks.enter(B), "nobody claims blocks yet");
         blocks
     }
@@ -197,7 +189,7 @@ mod tests {
     /// blocks.2
     #[test]
     fn a_worker_that_comes_later_is_not_waited_for_and_claims_blocks_from_the_start() {
-        let blocks = Blocks::new();
+        let blocks = Blocks::default();
         blocks.enter(A);
         blocks.begin();
         blocks.settled(A);

@@ -1,47 +1,34 @@
 //! Disks: those of a server, which come and go, and the bounds of groups on all of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::ceiling::{Bounds, Budget, Ceiling};
 use fairlift_core::queue;
-use fairlift_core::sched::Kind;
-use fairlift_core::{Group, GroupId, Instant};
+use fairlift_core::{GroupId, Instant};
 
 use super::Disk;
-use crate::config;
+use crate::sync::{Mutex, lock};
 
 /// The disks of a server, by their numbers.
 pub(crate) struct Disks {
-    list: Mutex<Vec<Arc<Disk>>>,
+    list: Mutex<Vec<Option<Arc<Disk>>>>,
     /// Counts the changes of `list`.
     changes: AtomicU64,
-    /// A disk for numbers that no disk has.
-    nothing: Arc<Disk>,
     /// The bounds of groups on all disks; ceilings hold for all disks together (ceiling.8).
     bounds: Mutex<GroupBounds>,
 }
 
 impl Disks {
     pub(crate) fn new(disks: Vec<Arc<Disk>>) -> Arc<Self> {
-        let settings = config::Disk {
-            depth: Some(1),
-            nr_requests: Some(1),
-            ..config::Disk::new("", Kind::Fair) // one queue for all workers, whatever their number
-        };
-        let nothing = Disk::new(&settings, &[], &[Group::root()], 64).expect("a disk with nothing on it");
-        Arc::new(Self {
-            list: Mutex::new(disks),
-            changes: AtomicU64::new(0),
-            nothing: Arc::new(nothing),
-            bounds: Mutex::default(),
-        })
+        let list = Mutex::new(disks.into_iter().map(Some).collect());
+        Arc::new(Self { list, changes: AtomicU64::new(0), bounds: Mutex::default() })
     }
 
     /// Gives a group other bounds, on all disks; workers are to be woken then.
     pub(crate) fn set_bounds(&self, now: Instant, id: GroupId, bounds: &Bounds) {
-        let mut all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.bounds);
         let (bound, is_same_budget) = Bound::new(now, bounds, all.remove(&id).unwrap_or_default().of_queue.budget);
         for (_, disk) in self.all() {
             disk.set_bound(now, id, &bound);
@@ -54,20 +41,15 @@ impl Disks {
         }
     }
 
-    /// The budget of a group's ceiling on all disks.
     pub(super) fn budget_of(&self, id: GroupId) -> Option<Arc<Budget>> {
-        let all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.bounds);
         all.get(&id)?.of_queue.budget.clone()
     }
 
     /// The state of the ceilings of groups.
     pub(crate) fn budgets(&self) -> Vec<(GroupId, Arc<Budget>)> {
-        let all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.bounds);
         all.iter().filter_map(|(id, bound)| Some((*id, Arc::clone(bound.of_queue.budget.as_ref()?)))).collect()
-    }
-
-    fn list(&self) -> MutexGuard<'_, Vec<Arc<Disk>>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Number of changes of the list of disks: a caller with another number has to [look](Self::look).
@@ -76,31 +58,30 @@ impl Disks {
     }
 
     /// The disk at each number, with the number of the change.
-    pub(crate) fn look(&self) -> (u64, Vec<Arc<Disk>>) {
-        let list = self.list();
+    pub(crate) fn look(&self) -> (u64, Vec<Option<Arc<Disk>>>) {
+        let list = lock(&self.list);
         (self.changes(), list.clone())
     }
 
     /// Those that there are, each with its number.
     pub(crate) fn all(&self) -> Vec<(usize, Arc<Disk>)> {
-        let there = |(_, disk): &(usize, &Arc<Disk>)| !Arc::ptr_eq(disk, &self.nothing);
-        self.list().iter().enumerate().filter(there).map(|(number, disk)| (number, Arc::clone(disk))).collect()
+        let there = |(number, disk): (usize, &Option<_>)| Some((number, Option::clone(disk)?));
+        lock(&self.list).iter().enumerate().filter_map(there).collect()
     }
 
     pub(crate) fn get(&self, number: usize) -> Arc<Disk> {
-        Arc::clone(&self.list()[number])
+        self.find(number).expect("a disk is there as long as something is on it")
     }
 
-    /// The one at a number; `None`: none has been there.
+    /// The one at a number, if one is there.
     pub(crate) fn find(&self, number: usize) -> Option<Arc<Disk>> {
-        self.list().get(number).cloned()
+        lock(&self.list).get(number).cloned().flatten()
     }
 
     /// Puts a disk (`None`: nothing) at a number, which is at most the next one; workers are to be woken then.
     pub(crate) fn set(&self, number: usize, disk: Option<Arc<Disk>>) {
-        let disk = disk.unwrap_or_else(|| Arc::clone(&self.nothing));
-        disk.set_group_bounds(Instant::ZERO, &self.bounds.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut list = self.list();
+        disk.iter().for_each(|disk| disk.set_group_bounds(Instant::ZERO, &lock(&self.bounds)));
+        let mut list = lock(&self.list);
         match list.get_mut(number) {
             Some(old) => *old = disk,
             None => list.push(disk),
@@ -110,13 +91,11 @@ impl Disks {
 
     /// The first number from one on that no disk has.
     pub(crate) fn free_from(&self, first: usize) -> usize {
-        let list = self.list();
-        let free = |number: &usize| list.get(*number).is_none_or(|disk| Arc::ptr_eq(disk, &self.nothing));
-        (first..).find(free).expect("there is always another number")
+        let list = lock(&self.list);
+        (first..).find(|number| list.get(*number).is_none_or(Option::is_none)).expect("there is always another number")
     }
 }
 
-/// The bounds of a group.
 #[derive(Clone, Default)]
 pub(crate) struct Bound {
     /// The bounds as queues have them.

@@ -24,7 +24,6 @@ use fairlift_core::stats::Stats;
 use fairlift_core::waits;
 use fairlift_core::{Bio, ContextId, Duration, Extent, Instant, Op, Outcome, Sector, Stream, StreamId, Tag};
 
-use super::handover::Found;
 pub(crate) use super::queue_io::News;
 use super::queue_io::{Arrival, Member, QueueIo};
 use super::queues::Queues;
@@ -103,7 +102,7 @@ pub(crate) struct Engine {
     disks: Arc<Disks>,
     /// The change of the disks that was looked at last.
     disks_seen: u64,
-    notifiers: Arc<Notifiers>,
+    pub(crate) notifiers: Arc<Notifiers>,
     helpers: Arc<Helpers>,
     /// The completions of helpers, while they are looked at.
     helped: Vec<Done>,
@@ -170,7 +169,8 @@ impl Engine {
         let (seen, disks) = self.disks.look();
         self.disks_seen = seen;
         for (number, disk) in disks.into_iter().enumerate() {
-            if self.handles.has(number) && !Arc::ptr_eq(&self.handles[number].disk, &disk) {
+            let is_gone = |its: &Arc<Disk>| disk.as_ref().is_none_or(|disk| !Arc::ptr_eq(its, disk));
+            if self.handles.has(number) && is_gone(&self.handles[number].disk) {
                 let handle = self.handles.remove(number);
                 assert!(
                     handle.queue_io.open == 0 && handle.queue_io.streams.is_empty(),
@@ -179,7 +179,7 @@ impl Engine {
                 handle.disk.leave(self.context);
                 self.dirty.retain(|dirty| *dirty != number);
             }
-            if !self.handles.has(number) && disk.is_shared_out() {
+            if let Some(disk) = disk.filter(|disk| !self.handles.has(number) && disk.is_shared_out()) {
                 self.enter(number, disk);
             }
         }
@@ -203,7 +203,6 @@ impl Engine {
         StreamId(handle.queue_io.streams.insert(Member { stream, id, before: Stats::default() }) as u32)
     }
 
-    /// Puts a stream into another group, or gives it another priority.
     pub(crate) fn change_stream(&mut self, now: Instant, disk: usize, stream: StreamId, to: Stream) {
         let handle = &mut self.handles[disk];
         let member = &mut handle.queue_io.streams[stream.0 as usize];
@@ -305,7 +304,7 @@ impl Engine {
     /// As [`submit`](Self::submit), of a bio that has waited so long already, for `part`.
     #[inline]
     pub(crate) fn submit_late(&mut self, disk: usize, bio: Bio, waited: Duration, part: waits::Part) {
-        let at = Instant::from_nanos(self.now.as_nanos().saturating_sub(waited.as_nanos()));
+        let at = self.before(waited);
         let handle = &mut self.handles[disk];
         let bio = if bio.op == Op::Read { handle.peek(&mut self.tickets, bio) } else { bio };
         let request = Arrival { bio, at, part };
@@ -316,18 +315,9 @@ impl Engine {
         self.mark(disk);
     }
 
-    /// As [`submit_late`](Self::submit_late), of a write, or write of zeroes, that is not whole blocks: it begins `skip` bytes after the
-    /// start of `bio`, which covers its blocks, and is `bytes` long. A write has [`Memory::Part`].
-    #[cold]
-    pub(crate) fn submit_part(
-        &mut self,
-        disk: usize,
-        bio: Bio,
-        (waited, part): (Duration, waits::Part),
-        (block, skip, bytes): (u64, u64, u64),
-    ) {
-        let at = Instant::from_nanos(self.now.as_nanos().saturating_sub(waited.as_nanos()));
-        self.take_part(disk, Arrival { bio, at, part }, block, skip..skip + bytes);
+    /// A time so long before this turn began.
+    fn before(&self, waited: Duration) -> Instant {
+        Instant::from_nanos(self.now.as_nanos().saturating_sub(waited.as_nanos()))
     }
 
     /// Asks a device, which has its place at `start`, what is allocated in a range of it; the answer is in the memory of the ticket.
@@ -344,19 +334,6 @@ impl Engine {
     /// Whether the queue of a disk had no room when last asked.
     pub(crate) fn is_full(&self, disk: usize) -> bool {
         self.handles[disk].queue_io.full
-    }
-
-    /// Answers the worker's bell, and lets the ring hear it again if that has ended.
-    pub(crate) fn answer_bell(&mut self, arm: bool) {
-        if arm {
-            self.notifiers.arm_bell(self.context, &mut self.ring);
-        }
-        self.notifiers.answer_bell(self.context);
-    }
-
-    /// The worker takes its notice away, and then looks around.
-    pub(crate) fn take_notice(&self) {
-        self.notifiers.take_notice(self.context);
     }
 
     /// Another worker, a full queue or a helper thread woke this one.
@@ -602,16 +579,16 @@ impl Engine {
 
 impl DiskHandle {
     fn new(number: usize, disk: Arc<Disk>, context: ContextId, notifiers: &Arc<Notifiers>, ring: &mut Ring) -> Self {
-        let Found { epoch, queues, .. } = disk.enter(context);
+        let queues = disk.enter(context).queues;
         let depth = queues.of(context).settings().depth;
         let claims = disk.blocks.enter(context); // blocks.2
         let mut handle = Self {
             disk,
             queues,
-            // The places come when it follows the disk.
+            // The places come when it follows the disk, and whether that is frozen.
             epoch: LOOK_AGAIN,
             queue_io: QueueIo::with_capacity(depth.into()),
-            handover: if epoch % 2 == 1 { Handover::Frozen } else { Handover::Open },
+            handover: Handover::Open,
             places: Arc::default(),
             timed: Vec::new(),
             peeks: false,

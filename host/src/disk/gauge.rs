@@ -1,9 +1,9 @@
 //! Gauge: how many requests a device had, over time.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use fairlift_core::Instant;
 use fairlift_core::model::Work;
+
+use crate::sync::{Mutex, lock};
 
 /// Counts what goes to a device and comes back, up to an end that may be set later.
 pub(crate) struct Gauge(Mutex<Reading>);
@@ -23,7 +23,7 @@ impl Gauge {
 
     /// Counts requests that came back and that went out, with the flushes among them.
     pub(crate) fn note(&self, now: Instant, came: usize, went: usize, flushes: usize) {
-        let mut reading = self.lock();
+        let mut reading = lock(&self.0);
         reading.go_on(now);
         if now <= reading.end {
             reading.work.requests += came as u64;
@@ -34,18 +34,14 @@ impl Gauge {
 
     /// Events after `end` do not count.
     pub(crate) fn end(&self, end: Instant) {
-        self.lock().end = end;
+        lock(&self.0).end = end;
     }
 
     /// The work of the device up to the end.
     pub(crate) fn read(&self) -> Work {
-        let mut reading = self.lock();
+        let mut reading = lock(&self.0);
         reading.go_on(Instant::MAX);
         reading.work
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Reading> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -15,6 +15,14 @@ use super::handover::Past;
 const PAST: &str = "past";
 const QUEUES: &str = "queues";
 
+/// A part that could be read; else adds why not to `left_out`.
+pub(crate) fn take<T>(part: Result<Option<T>, Unreadable>, left_out: &mut Vec<Unreadable>) -> Option<T> {
+    part.unwrap_or_else(|why| {
+        left_out.push(why);
+        None
+    })
+}
+
 impl Disk {
     /// Tells what was learned of it, and how much of it groups may have at once.
     pub(crate) fn hand_on_learned(&self, into: &mut Record) {
@@ -41,24 +49,18 @@ impl Disk {
 
     /// Goes on where the disk of its name was, at another server; before its first request.
     pub(crate) fn take_on(&self, record: &mut Record, left_out: &mut Vec<Unreadable>) {
-        match record.take(PAST) {
-            Ok(Some(past)) => match Past::of_handed(past) {
+        if let Some(past) = take(record.take(PAST), left_out) {
+            match Past::of_handed(past) {
                 Some(past) => self.goes_on_from(past),
                 None => left_out
                     .push(Unreadable { part: PAST.into(), why: "more than a disk does in a hundred years".into() }),
-            },
-            Ok(None) => {}
-            Err(why) => left_out.push(why),
-        }
-        match record.take::<Vec<Record>>(QUEUES) {
-            Ok(Some(mut records)) => {
-                let queues = self.state().queues();
-                for (record, mut queue) in records.iter_mut().zip(queues.each()) {
-                    queue.take_on(Instant::ZERO, record, left_out);
-                }
             }
-            Ok(None) => {}
-            Err(why) => left_out.push(why),
+        }
+        if let Some(mut records) = take::<Vec<Record>>(record.take(QUEUES), left_out) {
+            let queues = self.state().queues();
+            for (record, mut queue) in records.iter_mut().zip(queues.each()) {
+                queue.take_on(Instant::ZERO, record, left_out);
+            }
         }
         left_out.extend(record.rest().map(|part| Unreadable { part: part.into(), why: "not known here".into() }));
     }

@@ -20,8 +20,8 @@
 //!             to the disk, and new queues believe that something was written.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 
 use fairlift_core::flush::{self, SharedFlush};
 use fairlift_core::sched::{Kind, Learned, Setup};
@@ -112,12 +112,6 @@ impl Past {
         *all = *all + had;
     }
 
-    /// All of a disk that has nothing any more, with the groups by their paths: their numbers may be others' by then.
-    fn all_gone(mut self, groups: impl Iterator<Item = (GroupId, Group)>) -> Self {
-        groups.for_each(|(id, group)| self.leave(id, &group.path, Stats::default(), Duration::ZERO));
-        self
-    }
-
     /// With what groups have had since, for another server.
     pub(super) fn handed<'a>(
         &'a self,
@@ -190,11 +184,16 @@ impl State {
         self.queues.iter().chain(self.next.as_ref().map(|next| &next.queues))
     }
 
+    /// Each of them, under its lock.
+    pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Queue>> {
+        self.all().flat_map(|queues| queues.each())
+    }
+
     /// The queues that the disk has, which are made if it has none (disk.4).
     pub(super) fn queues(&mut self) -> Arc<Queues> {
         let Self { queues, plan, places, groups, bounds, .. } = self;
         let made = queues.get_or_insert_with(|| {
-            let queues = plan.first(places, groups).expect("its scheduler's settings were looked at before");
+            let queues = plan.queues(Instant::ZERO, places, groups, false);
             bounds.iter().for_each(|(id, bound)| queues.bind(Instant::ZERO, *id, bound));
             Arc::new(queues)
         });
@@ -210,8 +209,13 @@ impl Disk {
         if let Some(queues) = state.queues.take() {
             past.add(&queues);
         }
-        let root = (GroupId::ROOT, state.plan.root.clone());
-        past.all_gone(state.groups.iter().cloned().chain([root]))
+        // By the paths of groups: their numbers may be others' by then.
+        for (id, group) in
+            state.groups.iter().map(|(id, group)| (*id, group)).chain([(GroupId::ROOT, &state.plan.root)])
+        {
+            past.leave(id, &group.path, Stats::default(), Duration::ZERO);
+        }
+        past
     }
 
     /// It goes on from the counts of a disk of the same name (handover.4).
@@ -249,13 +253,9 @@ impl Found {
 
 impl Disk {
     /// Whether its scheduler, tunables and bounds can be as `settings` say.
-    ///
-    /// # Errors
-    /// The impossible settings.
     pub(crate) fn check(&self, settings: &config::Disk) -> Result<Possible, String> {
         let plan = Plan { settings: settings.clone(), ..self.state().plan.clone() };
         plan.check()?;
-        plan.check_set().map_err(|error| error.to_string())?;
         Ok(Possible(plan.settings))
     }
 
@@ -286,7 +286,7 @@ impl Disk {
         };
         let fits = || state.all().all(|queues| queues.set_bounds(now, depth, nr_requests));
         if !anew {
-            state.all().for_each(|queues| queues.each().for_each(|mut queue| turn(&mut queue)));
+            state.each().for_each(|mut queue| turn(&mut queue));
             if (was.depth, was.nr_requests) == (is.depth, is.nr_requests) || fits() {
                 return;
             }
@@ -303,7 +303,7 @@ impl Disk {
             queues.set_bounds(now, depth, nr_requests);
             return;
         }
-        let queues = plan.queues(now, &state.places, &state.groups).expect("it was looked at before");
+        let queues = plan.queues(now, &state.places, &state.groups, true);
         self.take_next(&mut state, Arc::new(queues));
     }
 
@@ -327,7 +327,6 @@ impl Disk {
         self.epoch.fetch_add(2, Ordering::AcqRel);
     }
 
-    /// The scheduler that the disk has.
     pub(crate) fn scheduler(&self) -> Kind {
         let state = self.state();
         state.queues.as_ref().map_or(state.plan.settings.scheduler, |queues| queues.scheduler())
@@ -350,7 +349,6 @@ impl Disk {
         self.look()
     }
 
-    /// Which queues the disk has.
     pub(crate) fn look(&self) -> Found {
         let mut state = self.state();
         Found { epoch: self.epoch(), queues: state.queues(), places: Arc::clone(&state.places) }

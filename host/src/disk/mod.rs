@@ -27,7 +27,6 @@ mod shared_flush;
 mod tag_wait;
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -49,6 +48,7 @@ use crate::disk::blocks::Blocks;
 use crate::disk::gauge::Gauge;
 pub(crate) use disks::Disks;
 use disks::{Bound, GroupBounds};
+pub(crate) use handed::take;
 pub(crate) use handover::Past;
 use handover::State;
 pub(crate) use place::{Place, Registered};
@@ -94,9 +94,7 @@ impl Disk {
             contexts: contexts as u16,
             needs_helpers: devices.iter().any(|(device, _)| device.facts().needs_helpers),
         };
-        let fail = |why: String| Error::Disk { name: settings.name.clone(), why };
-        plan.check().map_err(fail)?;
-        plan.check_set().map_err(|error| fail(error.to_string()))?;
+        plan.check().map_err(|why| Error::Disk { name: settings.name.clone(), why })?;
         let numbered = groups.iter().enumerate().skip(1);
         let groups: Vec<_> = numbered.map(|(id, group)| (GroupId(id as u16), group.clone())).collect();
         Ok(Self {
@@ -105,11 +103,10 @@ impl Disk {
             epoch: AtomicU64::new(0),
             state: Mutex::new(State::new(plan, places.into(), groups)),
             gauge: None,
-            blocks: Blocks::new(),
+            blocks: Blocks::default(),
         })
     }
 
-    /// Whether it rotates, as far as that is known.
     pub(crate) fn rotates(&self) -> bool {
         self.state().plan.character.rotational
     }
@@ -140,7 +137,6 @@ impl Disk {
         }
     }
 
-    /// Each of its queues, under its lock.
     fn for_each_queue(&self, act: impl FnMut(MutexGuard<'_, Queue>)) {
         self.queues().iter().flat_map(|queues| queues.each()).for_each(act);
     }
@@ -245,10 +241,7 @@ impl Disk {
         for (queues, number) in queues.iter().flat_map(|queues| (0..queues.count()).map(move |number| (queues, number)))
         {
             for (id, figures) in figures_of(now, || queues.nth(number)) {
-                match all.entry(id) {
-                    Entry::Vacant(place) => _ = place.insert(figures),
-                    Entry::Occupied(mut there) => there.get_mut().add(&figures),
-                }
+                all.entry(id).or_default().add(&figures);
             }
         }
         let some = |figures: &Figures| figures.open > 0 || Op::ALL.iter().any(|op| figures.stats.of(*op).ops > 0);
@@ -306,12 +299,10 @@ impl Disk {
         Arc::clone(&self.state().places)
     }
 
-    /// How long a request may be in a device.
     pub(crate) fn io_timeout(&self) -> Duration {
         self.state().plan.io_timeout()
     }
 
-    /// Its settings, as configured and changed since.
     pub(crate) fn settings(&self) -> config::Disk {
         self.state().plan.settings.clone()
     }
@@ -327,7 +318,6 @@ impl Disk {
         self.places().iter().filter_map(|place| place.device.as_ref()).any(|device| device.is_remote())
     }
 
-    /// Where a device is.
     pub(crate) fn place_of(&self, device: &Arc<dyn Device>) -> Option<Place> {
         let here = |place: &&Place| place.device.as_ref().is_some_and(|there| Arc::ptr_eq(there, device));
         self.places().iter().find(here).cloned()
@@ -339,18 +329,12 @@ impl Disk {
     }
 
     /// Whether these devices could be put on it, one after the other.
-    ///
-    /// # Errors
-    /// There is no place for one.
     pub(crate) fn could_take(&self, devices: &[Registered]) -> Result<(), &'static str> {
         let mut places = self.places().to_vec();
         devices.iter().try_for_each(|device| put(&mut places, device).map(|_| ()))
     }
 
     /// Puts a device on it, and tells where; workers are to be woken then.
-    ///
-    /// # Errors
-    /// There is no place for it.
     pub(crate) fn add(&self, device: &Registered) -> Result<Sector, &'static str> {
         let mut state = self.state();
         let mut places = state.places.to_vec();
@@ -385,9 +369,7 @@ impl Disk {
         let place = places.iter_mut().find(|place| place.start == start).expect("a place that is freed is there");
         assert!(place.device.is_none() && !place.is_free, "a place is freed that is in use");
         place.is_free = true;
-        for queues in state.all() {
-            queues.each().for_each(|mut queue| queue.flushes().remove(start));
-        }
+        state.each().for_each(|mut queue| queue.flushes().remove(start));
         while places.pop_if(|last| last.is_free).is_some() {}
         state.places = places.into();
         self.moved();
@@ -402,14 +384,13 @@ impl Disk {
         place.facts = device.facts();
         assert!(place.facts.limits.capacity <= place.room, "it has grown into the next place");
         let limits = limits(&places);
-        state.all().for_each(|queues| queues.each().for_each(|mut queue| queue.set_limits(limits)));
+        state.each().for_each(|mut queue| queue.set_limits(limits));
         state.places = places.into();
         self.moved();
     }
 
     pub(crate) fn has_room(&self, device: &Arc<dyn Device>, bytes: u64) -> bool {
-        let here = |place: &Place| place.device.as_ref().is_some_and(|there| Arc::ptr_eq(there, device));
-        self.places().iter().find(|place| here(place)).is_some_and(|place| bytes / Sector::SIZE <= place.room)
+        self.place_of(device).is_some_and(|place| bytes / Sector::SIZE <= place.room)
     }
 
     // ---- who shares it ----
@@ -417,9 +398,7 @@ impl Disk {
     /// Adds a group under a number that [no queue has](Self::has_group).
     pub(crate) fn add_group(&self, now: Instant, id: GroupId, group: &Group) {
         let mut state = self.state();
-        for queues in state.all() {
-            queues.each().for_each(|mut queue| queue.add_group(now, id, group.clone()));
-        }
+        state.each().for_each(|mut queue| queue.add_group(now, id, group.clone()));
         if let Some(bound) = state.bounds.get(&id) {
             state.all().for_each(|queues| queues.bind(now, id, bound));
         }
@@ -431,15 +410,12 @@ impl Disk {
     pub(crate) fn has_group(&self, id: GroupId) -> bool {
         let state = self.state();
         let is_set = state.groups.iter().any(|(one, _)| *one == id);
-        is_set || state.all().any(|queues| queues.each().any(|queue| queue.groups().has(id)))
+        is_set || state.each().any(|queue| queue.groups().has(id))
     }
 
-    /// Gives a group another weight.
     pub(crate) fn set_weight(&self, now: Instant, id: GroupId, weight: Weight) {
         let mut state = self.state();
-        for queues in state.all() {
-            queues.each().for_each(|mut queue| queue.set_weight(now, id, weight));
-        }
+        state.each().for_each(|mut queue| queue.set_weight(now, id, weight));
         if let Some((_, group)) = state.groups.iter_mut().find(|(one, _)| *one == id) {
             group.weight = weight;
         }
@@ -470,7 +446,7 @@ impl Disk {
 
     /// The ceiling of a group has changed: what waits for it may go earlier.
     fn ceiling_changed(&self, now: Instant, id: GroupId) {
-        self.state().all().for_each(|queues| queues.each().for_each(|mut queue| queue.ceilings().look_again(now, id)));
+        self.state().each().for_each(|mut queue| queue.ceilings().look_again(now, id));
     }
 
     /// Removes a group, unless streams or groups are in it still; whether it went.
@@ -480,17 +456,15 @@ impl Disk {
             return true;
         }
         let has_groups = state.groups.iter().any(|(_, group)| group.parent == Some(id));
-        if has_groups || state.all().any(|queues| queues.each().any(|queue| queue.groups().has_streams(id))) {
+        if has_groups || state.each().any(|queue| queue.groups().has_streams(id)) {
             return false;
         }
         let mut figures = Figures::default();
-        for queues in state.all() {
-            for mut queue in queues.each() {
-                let at = usize::from(id.0);
-                let of = queue.groups_mut().figures_of_groups(now, at..at + 1).into_iter().flatten();
-                of.for_each(|(_, had)| figures.add(&had));
-                queue.remove_group(now, id).expect("nobody is in it");
-            }
+        for mut queue in state.each() {
+            let at = usize::from(id.0);
+            let of = queue.groups_mut().figures_of_groups(now, at..at + 1).into_iter().flatten();
+            of.for_each(|(_, had)| figures.add(&had));
+            queue.remove_group(now, id).expect("nobody is in it");
         }
         let State { groups, past, .. } = &mut *state;
         let gone = groups.extract_if(.., |(one, _)| *one == id).collect::<Vec<_>>();
@@ -557,10 +531,16 @@ struct Plan {
 impl Plan {
     /// How many requests may be in flight, and how many wait or be in flight.
     fn bounds(&self) -> (u16, u32) {
-        bounds(&self.settings, self.needs_helpers)
+        let config::Disk { scheduler, depth, nr_requests, concurrency, .. } = &self.settings;
+        // Requests that wait for helpers are out of the scheduler's hands: few more than helpers take at once. As many as ever may wait
+        // in the scheduler.
+        let few = self.needs_helpers.then(|| concurrency.most.saturating_mul(2));
+        let usual = scheduler.nr_requests(depth.unwrap_or(Settings::DEPTH));
+        let depth = depth.or(few).unwrap_or(Settings::DEPTH);
+        (depth, nr_requests.unwrap_or_else(|| usual.max(2 * u32::from(depth))))
     }
 
-    /// Whether the bounds fit each other.
+    /// Whether the bounds fit each other, and its scheduler has the tunables that are set.
     fn check(&self) -> Result<(), String> {
         let (depth, nr_requests) = self.bounds();
         if depth == 0 || nr_requests < u32::from(depth) {
@@ -573,12 +553,7 @@ impl Plan {
                 "shares = \"{place}\" needs the scheduler fair; {name} shares no pool with other servers"
             ));
         }
-        Ok(())
-    }
-
-    /// Whether its scheduler has the tunables that are set.
-    fn check_set(&self) -> Result<(), tunable::Error> {
-        if self.settings.set.is_empty() { Ok(()) } else { self.least().map(drop) }
+        if self.settings.set.is_empty() { Ok(()) } else { self.least().map(drop).map_err(|error| error.to_string()) }
     }
 
     /// The smallest queue with its scheduler and settings.
@@ -589,7 +564,6 @@ impl Plan {
         Ok(queue)
     }
 
-    /// How long a request may be in a device.
     fn io_timeout(&self) -> Duration {
         self.settings.io_timeout.unwrap_or(fairlift_core::time::secs(30))
     }
@@ -619,34 +593,13 @@ impl Plan {
         }
     }
 
-    /// The queues that a disk begins with.
-    fn first(&self, places: &[Place], groups: &[(GroupId, Group)]) -> Result<Queues, tunable::Error> {
-        let mut settings = self.queue(places, false);
-        if queues::count(&settings) > 1 {
-            // Workers with queues of their own flush the same devices (disk.3).
-            settings = self.queue(places, true);
-        }
-        Queues::new(Instant::ZERO, &settings, groups, &self.settings.set, self.shares_tags())
+    /// Queues of a disk with these places and groups; `others`: they take the place of others (handover.5).
+    fn queues(&self, now: Instant, places: &[Place], groups: &[(GroupId, Group)], others: bool) -> Queues {
+        // Workers with queues of their own flush the same devices (disk.3).
+        let shared = others || !self.has_one_queue();
+        Queues::new(now, &self.queue(places, shared), groups, &self.settings.set, self.settings.shared_tags)
+            .expect("its scheduler's settings were looked at before")
     }
-
-    /// The queues that take the place of others (handover.5).
-    fn queues(&self, now: Instant, places: &[Place], groups: &[(GroupId, Group)]) -> Result<Queues, tunable::Error> {
-        Queues::new(now, &self.queue(places, true), groups, &self.settings.set, self.shares_tags())
-    }
-
-    fn shares_tags(&self) -> bool {
-        self.settings.shared_tags
-    }
-}
-
-/// How many requests may be in flight, and how many wait or be in flight.
-fn bounds(settings: &config::Disk, needs_helpers: bool) -> (u16, u32) {
-    // Requests that wait for helpers are out of the scheduler's hands: few more than helpers take at once. As many as ever may wait
-    // in the scheduler.
-    let few = needs_helpers.then(|| settings.concurrency.most.saturating_mul(2));
-    let depth = settings.depth.or(few).unwrap_or(Settings::DEPTH);
-    let usual = settings.scheduler.nr_requests(settings.depth.unwrap_or(Settings::DEPTH));
-    (depth, settings.nr_requests.unwrap_or_else(|| usual.max(2 * u32::from(depth))))
 }
 
 #[cfg(test)]
@@ -663,7 +616,9 @@ mod tests {
                 concurrency: concurrency::Settings { most, fixed: false },
                 ..config::Disk::new("d", Kind::MqDeadline)
             };
-            (bounds(&settings, true), bounds(&settings, false))
+            let character = Character { rotational: false, volatile_cache: false };
+            let plan = Plan { settings, character, root: Group::root(), contexts: 1, needs_helpers: true };
+            (plan.bounds(), Plan { needs_helpers: false, ..plan }.bounds())
         };
         assert_eq!(with(16, None), ((32, 256), (128, 256)));
         assert_eq!(with(256, None), ((512, 1024), (128, 256)));

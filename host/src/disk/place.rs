@@ -92,7 +92,6 @@ pub(super) fn put(places: &mut Vec<Place>, device: &Registered) -> Result<usize,
     Ok(places.len() - 1)
 }
 
-/// The common limits of the devices.
 pub(super) fn limits(places: &[Place]) -> Limits {
     let capacity = places.last().map_or(0, Place::end);
     common(places.iter().filter(|place| place.device.is_some()).map(|place| place.facts.limits), capacity)

@@ -30,7 +30,6 @@ impl Disk {
         self.groups().into_iter().filter_map(missed).collect()
     }
 
-    /// How many requests may be in flight.
     pub(crate) fn depth(&self) -> u16 {
         self.state().plan.bounds().0
     }

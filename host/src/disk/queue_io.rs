@@ -45,7 +45,6 @@ pub(super) struct QueueIo {
     pub(super) tag_wait: Option<TagWait>,
 }
 
-/// News of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum News {
     Ended(Outcome),
@@ -152,12 +151,7 @@ impl QueueIo {
             }
             self.backlog.pop_front();
         }
-        self.tell_backlog(queue);
-    }
-
-    /// Tells the queue of bios that wait outside.
-    #[inline]
-    pub(super) fn tell_backlog(&mut self, queue: &mut Queue) {
+        // The queue is told of those that wait outside.
         for Arrival { bio, at, .. } in self.backlog.range(self.announced..) {
             queue.groups_mut().stream_mut(self.streams[bio.stream.0 as usize].id).waits_outside(bio.op, *at);
         }

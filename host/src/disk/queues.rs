@@ -30,7 +30,6 @@ const PAUSES: [Duration; 2] = [Duration::from_nanos(250), us(16)];
 /// Chosen: 64 µs in all, about twice the time of a sleep and a wake-up.
 const LOOKS: u32 = 9;
 
-/// The queues of a disk.
 pub(crate) struct Queues {
     list: Box<[Mutex<Queue>]>,
     /// Others have another CPU to run on while we look (queues.1).
@@ -49,7 +48,7 @@ impl Queues {
         set: &[(String, String)],
         share_tags: bool,
     ) -> Result<Self, tunable::Error> {
-        let count = count(settings);
+        let count = if settings.scheduler.is_per_disk() { 1 } else { settings.contexts.into() }; // disk.2
         let depth = usize::from(settings.depth);
         let tags = (share_tags && count > 1).then(|| {
             let capacity = depth.saturating_mul(GROWTH).min(DEPTH_MAX);
@@ -85,17 +84,14 @@ impl Queues {
         self.lock(&self.list[usize::from(context.0) % self.list.len()])
     }
 
-    /// How many there are.
     pub(super) const fn count(&self) -> usize {
         self.list.len()
     }
 
-    /// One of them.
     pub(super) fn nth(&self, number: usize) -> MutexGuard<'_, Queue> {
         self.lock(&self.list[number])
     }
 
-    /// Each of them, once.
     pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Queue>> {
         self.list.iter().map(|queue| self.lock(queue))
     }
@@ -107,7 +103,6 @@ impl Queues {
         }
     }
 
-    /// The scheduler of each.
     pub(super) fn scheduler(&self) -> Kind {
         self.nth(0).settings().scheduler
     }
@@ -152,11 +147,6 @@ impl Queues {
         // A panic within the queue is a broken promise about clients' data: the server does not go on after it.
         queue.lock().unwrap_or_else(|_: PoisonError<_>| panic!("a worker panicked in the queue of a disk"))
     }
-}
-
-/// How many queues a disk has under these settings (disk.2).
-pub(super) fn count(settings: &Settings) -> usize {
-    if settings.scheduler.is_per_disk() { 1 } else { settings.contexts.into() }
 }
 
 #[cfg(test)]

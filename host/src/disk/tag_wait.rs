@@ -21,7 +21,6 @@ use crate::tags::{Caller, TagQueue};
 /// on (the kernel: its request timer, of seconds).
 const IDLE: Duration = fairlift_core::time::secs(1);
 
-/// How a worker waits for shared tags.
 pub(crate) struct TagWait {
     tags: Arc<TagQueue>,
     caller: Caller,

@@ -15,16 +15,12 @@ const ENDING: &str = ".report";
 /// The longest report that is read. Chosen: some 30,000 groups; a file that somebody else put there does not fill the memory.
 const LONGEST: u64 = 8 << 20;
 
-/// The reports in a directory.
 pub(super) struct Directory {
     path: PathBuf,
 }
 
 impl Directory {
     /// The directory, which is there already.
-    ///
-    /// # Errors
-    /// It is not there, or is none.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         match fs::metadata(path)?.is_dir() {
             true => Ok(Self { path: path.to_owned() }),

@@ -12,8 +12,8 @@
 //!             as from that of another, and shares stay. Where clocks differ each gateway has seconds of its own, and shares hold over some of them.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -22,12 +22,13 @@ use fairlift_core::cost_model::Model;
 use fairlift_core::gateways::{self, Note, Pool, Report, STALE};
 
 use super::count::Count;
-use super::known::{Known, lock};
+use super::known::Known;
 use super::mail::Mail;
 use super::{Carrier, Standing};
 use crate::clock;
 use crate::config::{Config, Shares};
 use crate::disk::{Disk, Disks};
+use crate::sync::{Mutex, lock};
 
 /// A period. Chosen: with 100 gateways shares are within 5 % after some ten of them, and the exchange is nothing beside the pool's work.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -48,7 +49,7 @@ const TWIN: Duration = Duration::from_millis(1500);
 pub(super) struct Exchange {
     shares: Shares,
     disk: Arc<Disk>,
-    pool: Arc<Mutex<Known>>,
+    pub(super) pool: Arc<Mutex<Known>>,
     mail: Mail,
     count: Count,
     looked: Instant,
@@ -80,10 +81,6 @@ impl Exchange {
             looked: clock::now(),
             silent: 0,
         })
-    }
-
-    pub(super) fn known(&self) -> Arc<Mutex<Known>> {
-        Arc::clone(&self.pool)
     }
 
     /// Goes on until the server has ended, or `stop` comes.

@@ -1,7 +1,5 @@
 //! The pool as this gateway knows it, for its exchange and for those who look.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use fairlift_core::Instant;
 use fairlift_core::gateways::{Allotment, Pool};
 
@@ -10,7 +8,7 @@ use crate::clock;
 use crate::config::{Shares, SharesAt};
 use crate::disk::Disk;
 
-/// A pool, and how its reports are heard of.
+/// A pool, and how its reports are heard of. It is figures alone: what a panic left half done the next period makes anew.
 pub(super) struct Known {
     pub(super) pool: Pool,
     /// Why nothing is heard, and when something was last.
@@ -48,9 +46,4 @@ impl Known {
             groups: self.pool.groups().clone(),
         }
     }
-}
-
-pub(super) fn lock(pool: &Mutex<Known>) -> MutexGuard<'_, Known> {
-    // It is figures alone: what a panic left half done the next period makes anew.
-    pool.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -28,8 +28,6 @@ pub(super) struct Mail {
 }
 
 impl Mail {
-    /// # Errors
-    /// There is no thread to be had.
     pub(super) fn new(gateway: &str, carrier: Box<dyn Carrier>) -> io::Result<Self> {
         let (tasks, work) = mpsc::channel();
         let (tell, heard) = mpsc::channel();

@@ -15,8 +15,8 @@ mod rados;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use fairlift_core::Duration;
@@ -24,9 +24,10 @@ pub use fairlift_core::gateways::{Due, GatewayView};
 
 use crate::config::{Config, Shares, SharesAt};
 use crate::disk::{Disk, Disks};
+use crate::sync::{Mutex, lock};
 use directory::Directory;
 use exchange::{Exchange, is_taken};
-use known::{Known, lock};
+use known::Known;
 use rados::Rados;
 
 /// Where gateways leave their reports for one another.
@@ -37,10 +38,6 @@ pub(crate) trait Carrier: Send {
     fn read(&mut self) -> io::Result<Vec<(String, Vec<u8>)>>;
 }
 
-/// The carrier of reports to a place.
-///
-/// # Errors
-/// It cannot be opened.
 fn open(place: &SharesAt) -> io::Result<Box<dyn Carrier>> {
     match place {
         SharesAt::Directory(path) => Ok(Box::new(Directory::open(path)?)),
@@ -84,8 +81,6 @@ pub(crate) enum Standing {
     HasEnded,
 }
 
-/// The pools of a server's disks.
-#[derive(Default)]
 pub(crate) struct Gateways {
     /// Those that were opened and are not followed yet.
     opened: Mutex<Vec<Exchange>>,
@@ -99,7 +94,7 @@ impl Gateways {
     /// # Errors
     /// A place cannot be opened or read, or another gateway has this one's name: the disk, and why.
     pub(crate) fn open(disks: &[Arc<Disk>], takes_over: bool) -> Result<Self, (String, String)> {
-        let mut this = Self::default();
+        let (mut opened, mut pools) = (Vec::new(), Vec::new());
         for (disk, shares) in disks.iter().filter_map(|disk| Some((disk, disk.settings().shares?))) {
             let fail = |why: String| (disk.name.clone(), format!("shares = \"{}\": {why}", shares.place));
             let mut carrier = open(&shares.place).map_err(|error| fail(error.to_string()))?;
@@ -111,42 +106,38 @@ impl Gateways {
             }
             let exchange =
                 Exchange::new(&shares, Arc::clone(disk), carrier).map_err(|error| fail(error.to_string()))?;
-            this.pools.push((shares, Arc::clone(disk), exchange.known()));
-            this.opened.get_mut().unwrap_or_else(PoisonError::into_inner).push(exchange);
+            pools.push((shares, Arc::clone(disk), Arc::clone(&exchange.pool)));
+            opened.push(exchange);
         }
-        Ok(this)
+        Ok(Self { opened: Mutex::new(opened), pools, followed: Mutex::default() })
     }
 
     /// Exchanges reports from now on, on a thread for each pool. `server` tells how that stands; `wake` wakes the workers.
-    ///
-    /// # Errors
-    /// There is no thread to be had.
     pub(crate) fn follow<S, W>(&self, disks: &Arc<Disks>, server: S, wake: W) -> io::Result<()>
     where
         S: Fn() -> Standing + Clone + Send + 'static,
         W: Fn() + Clone + Send + 'static,
     {
-        let opened = std::mem::take(&mut *self.opened.lock().unwrap_or_else(PoisonError::into_inner));
+        let opened = std::mem::take(&mut *lock(&self.opened));
         for exchange in opened {
             let (stop, stopped): (Sender<()>, Receiver<()>) = mpsc::channel();
             let (disks, server, wake) = (Arc::clone(disks), server.clone(), wake.clone());
             let work = move || exchange.run(&disks, server, wake, &stopped);
             let thread = thread::Builder::new().name("gateways".into()).spawn(work)?;
-            self.followed.lock().unwrap_or_else(PoisonError::into_inner).push((stop, thread));
+            lock(&self.followed).push((stop, thread));
         }
         Ok(())
     }
 
     /// Tells the others that this gateway ends, if that does not take long.
     pub(crate) fn end(&self) {
-        let followed = std::mem::take(&mut *self.followed.lock().unwrap_or_else(PoisonError::into_inner));
+        let followed = std::mem::take(&mut *lock(&self.followed));
         let (stops, threads): (Vec<_>, Vec<_>) = followed.into_iter().unzip();
         drop(stops);
         // A thread that panicked has said so.
         threads.into_iter().for_each(|thread| _ = thread.join());
     }
 
-    /// The pools, for those who look.
     pub(crate) fn view(&self) -> Vec<PoolView> {
         self.pools.iter().map(|(shares, disk, known)| lock(known).view(shares, disk)).collect()
     }

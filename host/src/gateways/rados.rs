@@ -19,7 +19,6 @@ use super::Carrier;
 use crate::ceph::{Pool, says, text};
 use crate::config::{RadosAt, check_gateway};
 
-/// The reports in an object.
 pub(super) struct Rados {
     at: RadosAt,
     pool: Pool,

@@ -45,9 +45,6 @@ impl Pages {
     }
 
     /// The same. The allocator would fill aligned memory with zeroes itself, and so make all of it resident: hence `mmap`.
-    ///
-    /// # Errors
-    /// There is no room for them in the address space.
     fn reserve(bytes: usize) -> io::Result<Self> {
         assert!(bytes > 0);
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -59,10 +56,7 @@ impl Pages {
         }
         Ok(Self { start: NonNull::new(start.cast()).expect("a mapping is never at address zero"), bytes })
     }
-}
 
-impl Pages {
-    /// The bytes, to be changed.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the mapping has `self.bytes` bytes, zeroes at first, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
@@ -109,7 +103,6 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// The bytes, to be changed.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`; the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
@@ -137,7 +130,6 @@ impl Buffer {
     }
 }
 
-/// The buffers of one worker.
 pub(crate) struct Pool {
     arena: Pages,
     blocks: u16,
@@ -153,9 +145,6 @@ unsafe impl Send for Pool {}
 
 impl Pool {
     /// A pool that gives out at most `budget` bytes; the first `blocks` MiB come from one arena (touched as needed).
-    ///
-    /// # Errors
-    /// There is no room for the arena.
     pub(crate) fn new(budget: u64, blocks: u16) -> io::Result<Self> {
         let arena = Pages::reserve(usize::from(blocks.max(1)) * BLOCK)?;
         Ok(Self { arena, blocks: blocks.max(1), cut: 0, free: Default::default(), used: 0, budget })
@@ -187,7 +176,6 @@ impl Pool {
         buffer
     }
 
-    /// Takes a buffer back.
     pub(crate) fn put(&mut self, buffer: Buffer) {
         self.used -= buffer.weight();
         match buffer.home {
@@ -209,19 +197,16 @@ impl Pool {
         }
     }
 
-    /// Payload bytes given out.
     pub(crate) const fn used(&self) -> u64 {
         self.used
     }
 
-    /// The start of a block of the arena.
     pub(crate) fn block_start(&self, block: u16) -> *mut u8 {
         assert!(block < self.blocks);
         // SAFETY: the arena holds `blocks` blocks.
         unsafe { self.arena.start.as_ptr().add(usize::from(block) * BLOCK) }
     }
 
-    /// How many blocks the arena has.
     pub(crate) const fn blocks(&self) -> u16 {
         self.blocks
     }
@@ -268,9 +253,6 @@ pub(crate) struct RecvRing {
 
 impl RecvRing {
     /// `buffers` (a power of two) of `size` bytes, none published yet.
-    ///
-    /// # Errors
-    /// There is no room for them.
     pub(crate) fn new(buffers: u16, size: u32) -> io::Result<Self> {
         assert!(buffers.is_power_of_two());
         Ok(Self {
@@ -315,7 +297,6 @@ impl RecvRing {
         }
     }
 
-    /// Gives a buffer to the kernel.
     pub(crate) fn publish(&mut self, buffer: u16) {
         use io_uring::types::BufRingEntry;
         use std::sync::atomic::{AtomicU16, Ordering};

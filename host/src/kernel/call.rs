@@ -10,7 +10,6 @@ use std::ptr::NonNull;
 use fairlift_core::Errno;
 use vm_memory::VolatileSlice;
 
-/// The operations of a ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
     /// Works on a file, by its registered number.
@@ -214,7 +213,7 @@ unsafe fn read(fd: RawFd, into: Pieces, at: u64, flags: i32) -> isize {
 }
 
 /// The result of a system call, or the negative error.
-fn result(returned: isize) -> i32 {
+pub(super) fn result(returned: isize) -> i32 {
     match returned {
         0.. => i32::try_from(returned).expect("a request is shorter than 2 GiB"),
         _ => -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),

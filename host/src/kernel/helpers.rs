@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::time;
 
 use fairlift_core::learn::concurrency;
@@ -21,6 +21,7 @@ use crate::clock;
 use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::call::Task;
 use crate::kernel::notify::Notifiers;
+use crate::sync::{Mutex, lock};
 
 pub(crate) use plan::Order;
 
@@ -44,7 +45,6 @@ pub(crate) struct Job {
 /// The end of a job: its data, and the result of the system call, or the negative error.
 pub(crate) type Done = (u64, i32);
 
-/// The helper threads of a server.
 pub(crate) struct Helpers {
     state: Mutex<State>,
     work: Condvar,
@@ -126,7 +126,6 @@ impl Helpers {
         }
     }
 
-    /// The most threads that were busy at once.
     pub(crate) fn most(&self) -> usize {
         self.state().plan.most()
     }
@@ -136,12 +135,10 @@ impl Helpers {
         self.state().plan.learned(disk)
     }
 
-    /// A disk has come, at this number.
     pub(crate) fn set_disk(&self, disk: usize, settings: &concurrency::Settings) {
         self.state().plan.set_disk(disk, settings);
     }
 
-    /// A file has come, at this number.
     pub(crate) fn set_file(&self, file: u32, disk: usize) {
         self.state().plan.set_file(file as usize, disk);
     }
@@ -233,10 +230,6 @@ impl Helpers {
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

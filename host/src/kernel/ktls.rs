@@ -118,9 +118,6 @@ pub(crate) enum Notice {
 }
 
 /// The record for which a read has just failed with EIO (ktls.4).
-///
-/// # Errors
-/// There is none.
 pub(crate) fn notice(socket: &impl AsFd) -> io::Result<Notice> {
     let mut bytes = [0; 64];
     // The kernel gives such a record only to those who would hear of its kind.

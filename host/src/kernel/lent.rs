@@ -11,9 +11,11 @@
 use std::ops::Deref;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Mutex, Once, OnceLock, PoisonError};
+use std::sync::{Once, OnceLock};
 
 use vm_memory::{GuestMemoryBackend as _, GuestMemoryMmap, GuestMemoryRegion as _, MemoryRegionAddress};
+
+use crate::sync::{Mutex, lock};
 
 /// A piece of memory that was lent, for as long as it is mapped.
 pub(crate) struct Lent(&'static Entry);
@@ -40,7 +42,7 @@ impl Lent {
     /// Takes note of a mapping of this length, which stays until this is dropped.
     pub(crate) fn new(start: *const u8, len: usize) -> Self {
         listen();
-        let mut unused = UNUSED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unused = lock(&UNUSED);
         let entry = unused.pop().unwrap_or_else(|| {
             let (start, len, gone) = Default::default();
             let next = FIRST.load(Ordering::Relaxed);
@@ -54,7 +56,6 @@ impl Lent {
         Self(entry)
     }
 
-    /// Whether it was found to be gone.
     pub(crate) fn is_gone(&self) -> bool {
         self.0.gone.load(Ordering::Relaxed)
     }
@@ -63,7 +64,7 @@ impl Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         self.0.start.store(0, Ordering::Release);
-        UNUSED.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
+        lock(&UNUSED).push(self.0);
     }
 }
 

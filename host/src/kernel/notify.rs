@@ -8,17 +8,17 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::task::Wake;
 
 use fairlift_core::ContextId;
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::kernel::call::Call;
 use crate::kernel::ring::{Ring, Source};
 
-/// How each worker is woken.
 pub(crate) struct Notifiers(Box<[Notifier]>);
 
 struct Notifier {
@@ -48,13 +48,7 @@ impl Wake for Bell {
 impl Notifiers {
     pub(crate) fn new(workers: usize) -> io::Result<Self> {
         let notifier = |_| {
-            // SAFETY: takes numbers and returns a new descriptor or -1, which is checked before it is owned.
-            let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-            if bell < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            // SAFETY: the descriptor is new and nobody else's.
-            let bell = unsafe { File::from_raw_fd(bell) };
+            let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?.into();
             Ok(Notifier { noticed: AtomicBool::new(false), ring: AtomicI32::new(-1), bell })
         };
         Ok(Self((0..workers).map(notifier).collect::<io::Result<_>>()?))
@@ -120,7 +114,6 @@ impl Notifiers {
         self.0.len()
     }
 
-    /// Wakes all.
     pub(crate) fn ring_all(&self) {
         (0..self.0.len()).for_each(|worker| self.ring_bell(ContextId(worker as u16)));
     }

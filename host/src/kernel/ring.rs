@@ -13,6 +13,7 @@ mod uring;
 
 use std::fmt;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -108,10 +109,7 @@ impl Choice {
         }
     }
 
-    /// Whether a driver can be given commands.
-    ///
-    /// # Errors
-    /// It cannot: why.
+    /// Whether a driver can be given commands, and else why not.
     pub(crate) fn drives(&self, driver: &str) -> Result<(), String> {
         match self.now().0 {
             Kind::IoUring => Ok(()),
@@ -183,14 +181,13 @@ impl Ring {
 
     /// Lets the calling thread's waits end when they are due; the kernel would let them be 50 µs late.
     pub(crate) fn be_punctual() {
-        // SAFETY: takes numbers, and concerns this thread alone. Where it is refused, timers are late.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1)); // Where it is refused, timers are late.
     }
 
     /// Where other rings send messages to; `None`: this one takes none.
     pub(crate) fn message_fd(&self) -> Option<RawFd> {
         match self {
-            Self::Uring(ring) => Some(ring.as_raw_fd()),
+            Self::Uring(ring) => Some(ring.ring.as_raw_fd()),
             Self::Poll(_) => None,
         }
     }
@@ -203,15 +200,6 @@ impl Ring {
         match self {
             Self::Uring(ring) => ring.make_room_for_files(count),
             Self::Poll(_) => Ok(()),
-        }
-    }
-
-    /// Makes a descriptor known as the fixed file of that number; `None`: the number means nothing any more. The descriptor stays
-    /// open until then, and the file has nothing under way.
-    pub(crate) fn set_file(&mut self, number: u32, fd: Option<RawFd>) {
-        match self {
-            Self::Uring(ring) => ring.set_file(number, fd),
-            Self::Poll(ring) => ring.set_file(number, fd),
         }
     }
 
@@ -228,17 +216,6 @@ impl Ring {
         match self {
             Self::Uring(ring) => ring.register_pool(pool),
             Self::Poll(_) => {}
-        }
-    }
-
-    /// Registers the ring of receive buffers, which must live as long as the ring is used.
-    pub(crate) fn register_recv(&mut self, recv: &RecvRing) -> io::Result<()> {
-        match self {
-            Self::Uring(ring) => ring.register_recv(recv),
-            Self::Poll(ring) => {
-                ring.register_recv(recv);
-                Ok(())
-            }
         }
     }
 
@@ -275,15 +252,13 @@ impl Ring {
         }
     }
 
-    /// Looks whether a descriptor is ready for any of the events: once, or with `multi` until the completion says that there
-    /// is no more. The descriptor stays open until that is submitted.
+    /// [`Call::Poll`]; the descriptor stays open until that is submitted.
     pub(crate) fn poll(&mut self, fd: BorrowedFd<'_>, events: libc::c_short, multi: bool, data: u64) {
         // SAFETY: the call names no memory.
         unsafe { self.push(Call::Poll { fd: fd.as_raw_fd(), events, multi }, data) }
     }
 
-    /// Accepts connections at a socket, and completes for each, until the completion says that there is no more. The socket
-    /// stays open until that is submitted.
+    /// [`Call::Accept`]; the socket stays open until that is submitted.
     pub(crate) fn accept(&mut self, fd: BorrowedFd<'_>, data: u64) {
         // SAFETY: the call names no memory.
         unsafe { self.push(Call::Accept { fd: fd.as_raw_fd() }, data) }
@@ -300,7 +275,7 @@ impl Ring {
         }
     }
 
-    /// Takes back what was asked with this data: it completes.
+    /// [`Call::Cancel`]
     pub(crate) fn cancel(&mut self, data: u64) {
         // SAFETY: the call names no memory.
         unsafe { self.push(Call::Cancel { data }, Source::Nobody.pack()) }
@@ -313,48 +288,47 @@ impl Ring {
         // SAFETY: the call names no memory.
         unsafe { self.push(call, data.unwrap_or(Source::Nobody.pack())) }
     }
+}
+
+/// What both kinds of rings do, each in its way.
+macro_rules! both {
+    ($($(#[$of:meta])* fn $name:ident(&mut self $(, $given:ident: $type:ty)*) $(-> $result:ty)?;)+) => {
+        impl Ring {
+            $($(#[$of])*
+            pub(crate) fn $name(&mut self $(, $given: $type)*) $(-> $result)? {
+                match self {
+                    Self::Uring(ring) => ring.$name($($given),*),
+                    Self::Poll(ring) => ring.$name($($given),*),
+                }
+            })+
+        }
+    };
+}
+
+both! {
+    /// Makes a descriptor known as the fixed file of that number; `None`: the number means nothing any more. The descriptor stays
+    /// open until then, and the file has nothing under way.
+    fn set_file(&mut self, number: u32, fd: Option<RawFd>);
+
+    /// Registers the ring of receive buffers, which must live as long as the ring is used.
+    fn register_recv(&mut self, recv: &RecvRing) -> io::Result<()>;
 
     /// Whether the kernel has taken all that was collected.
-    pub(crate) fn is_submitted(&mut self) -> bool {
-        match self {
-            Self::Uring(ring) => ring.is_submitted(),
-            Self::Poll(ring) => ring.is_submitted(),
-        }
-    }
+    fn is_submitted(&mut self) -> bool;
 
-    /// Submits what was collected, and waits for at least one completion if `wait` says so and until when.
-    pub(crate) fn turn(&mut self, wait: Wait) {
-        match self {
-            Self::Uring(ring) => ring.turn(wait),
-            Self::Poll(ring) => ring.turn(wait),
-        }
-    }
+    /// Submits what was collected, and waits for at least one completion, at most so long; `None`: for ever.
+    fn turn(&mut self, most: Option<Duration>);
 
     /// Whether something has completed: seen without waiting, so that it can be asked in a loop.
     #[inline]
-    pub(crate) fn has_news(&mut self) -> bool {
-        match self {
-            Self::Uring(ring) => ring.has_news(),
-            Self::Poll(ring) => ring.has_news(),
-        }
-    }
+    fn has_news(&mut self) -> bool;
 
     /// Submits what was collected without waiting.
-    pub(crate) fn submit(&mut self) {
-        match self {
-            Self::Uring(ring) => ring.submit(),
-            Self::Poll(ring) => ring.submit(),
-        }
-    }
+    fn submit(&mut self);
 
     /// The next completion.
     #[inline]
-    pub(crate) fn reap(&mut self) -> Option<Completion> {
-        match self {
-            Self::Uring(ring) => ring.reap(),
-            Self::Poll(ring) => ring.reap(),
-        }
-    }
+    fn reap(&mut self) -> Option<Completion>;
 }
 
 /// A call that the ring has done, or that goes on.
@@ -376,18 +350,11 @@ const MORE: u32 = 1 << 1;
 const SOCKET_HAS_MORE: u32 = 1 << 2;
 
 impl Completion {
-    /// As io_uring tells it.
-    #[inline(always)]
-    fn of_kernel(data: u64, result: i32, flags: u32) -> Self {
-        Self { data, result, flags }
-    }
-
     /// A call that has ended.
     fn ended(data: u64, result: i32) -> Self {
         Self { data, result, flags: 0 }
     }
 
-    /// A call that goes on.
     fn going_on(data: u64, result: i32) -> Self {
         Self { data, result, flags: MORE }
     }
@@ -404,7 +371,6 @@ impl Completion {
         self.flags & MORE != 0
     }
 
-    /// The registered buffer that was received into.
     #[inline]
     pub(crate) fn buffer(&self) -> Option<u16> {
         (self.flags & BUFFER != 0).then_some((self.flags >> 16) as u16)
@@ -465,23 +431,10 @@ impl Source {
     }
 }
 
-/// Of Linux 5.6; libc does not name it everywhere.
-const PR_SET_IO_FLUSHER: libc::c_int = 57;
-
 /// Says that the calling thread, and the kernel's helpers of it, serve the I/O of others: memory that they ask for is not
 /// waited for if that means I/O, which might be ours to do. Answers whether that was granted: it needs `CAP_SYS_RESOURCE`.
 pub(crate) fn be_flusher() -> bool {
-    // SAFETY: takes numbers, and concerns this thread alone.
-    unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) == 0 }
-}
-
-/// How long a turn may wait.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wait {
-    /// Until something completes.
-    ForEver,
-    /// Until something completes, or so long.
-    AtMost(Duration),
+    rustix::process::configure_io_flusher_behavior(true).is_ok()
 }
 
 #[cfg(test)]

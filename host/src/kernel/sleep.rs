@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use fairlift_core::{Duration, Instant};
 
 use crate::clock;
-use crate::kernel::ring::{Ring, Wait};
+use crate::kernel::ring::Ring;
 
 /// How long a worker looks for news before it sleeps: going to sleep and being woken costs more. Measured (docs/measured/workers.md, depth 1):
 /// a client that sleeps on a virtual CPU needs 30 to 40 µs to be woken and to ask again, and a read of flash takes as long. With 32 µs,
@@ -23,14 +23,13 @@ const SHORT: Duration = fairlift_core::time::us(112);
 /// eighth of a microsecond for each wait.
 const PAUSE: u32 = 256;
 
-/// How a worker waits.
 pub(crate) struct Sleep {
     /// By whether devices have requests: a client's pause says nothing of how long a disk takes.
     habits: [Habit; 2],
     /// Whether others have another CPU to run on meanwhile.
     may_spin: bool,
     /// For how long it has looked for news, since the start.
-    looked: Duration,
+    pub(crate) looked: Duration,
 }
 
 /// Whether looking has paid for waits of one kind.
@@ -49,7 +48,6 @@ impl Habit {
         self.pause = self.last;
     }
 
-    /// A wait was slept through.
     fn slept(&mut self, length: Duration) {
         if length < SHORT {
             self.pause = self.pause.saturating_sub(1);
@@ -107,7 +105,7 @@ impl Sleep {
             return clock::now();
         }
         let lead = if self.may_spin { LEAD } else { Duration::ZERO };
-        ring.turn(due.map_or(Wait::ForEver, |due| Wait::AtMost(due.since(now + lead))));
+        ring.turn(due.map(|due| due.since(now + lead)));
         now = clock::now();
         if !spins && looks {
             self.habits[usize::from(busy)].slept(now.since(before));
@@ -115,25 +113,31 @@ impl Sleep {
         if self.is_near(now, due) && !ring.has_news() {
             (now, _) = self.look(ring, now, due, || watch(false));
             if ring.has_news() {
-                ring.turn(Wait::AtMost(Duration::ZERO));
+                ring.turn(Some(Duration::ZERO));
             }
         }
         now
     }
 
-    /// For how long it has looked for news, since the start.
-    pub(crate) fn looked(&self) -> Duration {
-        self.looked
-    }
-
+    /// Looks for news for a moment, though not longer than until something is due; the time afterwards, and whether there is some.
     fn look(
         &mut self,
         ring: &mut Ring,
         from: Instant,
         due: Option<Instant>,
-        watch: impl FnMut() -> bool,
+        mut watch: impl FnMut() -> bool,
     ) -> (Instant, bool) {
-        let (now, found) = look(ring, from, due, watch);
+        let mut now = from;
+        let found = loop {
+            if ring.has_news() || watch() {
+                break true;
+            }
+            if now.since(from) >= SPIN || due.is_some_and(|due| now >= due) {
+                break false;
+            }
+            (0..8).for_each(|_| std::hint::spin_loop());
+            now = clock::now();
+        };
         self.looked = self.looked + now.since(from);
         (now, found)
     }
@@ -141,21 +145,6 @@ impl Sleep {
     /// Whether something is due so soon that it is not worth while to sleep.
     fn is_near(&self, now: Instant, due: Option<Instant>) -> bool {
         self.may_spin && due.is_some_and(|due| now < due && due.since(now) <= LEAD)
-    }
-}
-
-/// Looks for news for a moment, though not longer than until something is due; the time afterwards, and whether there is some.
-fn look(ring: &mut Ring, from: Instant, due: Option<Instant>, mut watch: impl FnMut() -> bool) -> (Instant, bool) {
-    let mut now = from;
-    loop {
-        if ring.has_news() || watch() {
-            return (now, true);
-        }
-        if now.since(from) >= SPIN || due.is_some_and(|due| now >= due) {
-            return (now, false);
-        }
-        (0..8).for_each(|_| std::hint::spin_loop());
-        now = clock::now();
     }
 }
 

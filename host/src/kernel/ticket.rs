@@ -40,7 +40,6 @@ pub(crate) enum Memory {
     Map(Vec<(u64, bool)>),
 }
 
-/// A part of a buffer.
 pub(crate) struct Part {
     pub(crate) buffer: Buffer,
     pub(crate) range: Range<usize>,
@@ -71,30 +70,18 @@ impl Guest {
             iov_base: slice.ptr_guard_mut().as_ptr().cast(),
             iov_len: slice.len(),
         };
-        let mut len = 0;
-        let pieces = match ranges {
-            [(start, bytes)] => match memory.get_slice(*start, *bytes as usize) {
-                Ok(slice) => {
-                    len = slice.len();
-                    Some(Pieces::One(piece(slice)))
-                }
-                Err(_) => None,
-            },
-            _ => None,
-        };
-        let pieces = match pieces {
-            Some(one) => one,
-            None => {
-                let mut pieces = Vec::with_capacity(ranges.len());
-                for slice in ranges.iter().flat_map(slices) {
-                    let piece = piece(slice.ok()?);
-                    len += piece.iov_len;
-                    pieces.push(piece);
-                }
-                Pieces::Several(pieces.into())
-            }
-        };
-        Some(Self { pieces, len, _mapped: Arc::clone(memory) })
+        if let [(start, bytes)] = ranges
+            && let Ok(slice) = memory.get_slice(*start, *bytes as usize)
+        {
+            let (len, pieces) = (slice.len(), Pieces::One(piece(slice)));
+            return Some(Self { pieces, len, _mapped: Arc::clone(memory) });
+        }
+        let mut pieces = Vec::with_capacity(ranges.len());
+        for slice in ranges.iter().flat_map(slices) {
+            pieces.push(piece(slice.ok()?));
+        }
+        let len = pieces.iter().map(|piece| piece.iov_len).sum();
+        Some(Self { pieces: Pieces::Several(pieces.into()), len, _mapped: Arc::clone(memory) })
     }
 
     fn pieces(&self) -> &[libc::iovec] {
@@ -122,7 +109,6 @@ impl Guest {
         })
     }
 
-    /// All of it, piece by piece.
     pub(crate) fn slices(&self) -> impl Iterator<Item = VolatileSlice<'_>> {
         self.part_slices(0, self.len)
     }
@@ -137,7 +123,6 @@ impl Guest {
 const NO_MEMORY: &str = "a read or write has memory until it is released";
 
 impl Memory {
-    /// The bytes of a buffer.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
@@ -148,7 +133,6 @@ impl Memory {
         }
     }
 
-    /// The bytes of a buffer, to be changed.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
@@ -191,7 +175,6 @@ impl Memory {
     }
 }
 
-/// Fills memory with zeroes.
 pub(crate) fn zero(slice: &VolatileSlice<'_>) {
     // SAFETY: the slice is valid for writes of its length. Others may write to it at the same time (ticket.2): what they or we
     // write is there afterwards, and nobody relies on which.

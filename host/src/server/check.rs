@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Server, workers};
 use crate::Error;
 use crate::config::{self, Config};
-use crate::control::arrange::{Devices, Written, arrange, export};
+use crate::control::arrange::{arrange, export, open_all};
 use crate::device::{Backing, Device, roots::Roots};
 use crate::export::clients::Served;
 use crate::export::listen;
@@ -62,10 +62,8 @@ impl Server {
                 return Err(errors);
             }
         };
-        let mut devices = Devices::new(roots, Backing::try_open);
-        let written = Written::by(&config.exports);
-        let open = |one| devices.open(one, &written).map_err(|error| errors.push(error)).ok();
-        let opened: Vec<_> = config.exports.iter().filter_map(open).collect();
+        let opened = open_all(&config.exports, &roots, Backing::try_open);
+        let opened: Vec<_> = opened.filter_map(|one| one.map_err(|error| errors.push(error)).ok()).collect();
         if opened.len() < config.exports.len() {
             return Err(errors);
         }
@@ -76,8 +74,8 @@ impl Server {
                 return Err(errors);
             }
         };
-        let path = |one: &config::Export| &*config.groups[usize::from(one.group.0)].path;
         let exports = config.exports.iter().zip(&opened).zip(&arranged.placed);
+        let path = |one| &*config.group(one).path;
         errors.extend(exports.filter_map(|((one, device), place)| export((one, path(one)), device, *place, 0).err()));
         if errors.is_empty() { Ok((arranged.in_force, foreign(&config.exports, &opened))) } else { Err(errors) }
     }

@@ -76,7 +76,7 @@ impl Handle {
 impl Shared {
     /// Whether a file can be made there: none has the name.
     fn is_free(&self, own: &Path) -> Result<(), String> {
-        let roots = self.live().roots();
+        let roots = self.live().roots.clone();
         match roots.place(own)?.metadata() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(format!("its fork's file {}: {error}", own.display())),
@@ -86,7 +86,7 @@ impl Shared {
 
     /// Whether a file without a name can be made in a directory: it is made, and gone.
     fn takes_unnamed(&self, directory: &Path) -> Result<(), String> {
-        let roots = self.live().roots();
+        let roots = self.live().roots.clone();
         let made = roots.place(directory)?.make_unnamed();
         made.map(drop).map_err(|error| format!("its fork's file cannot be made in {}: {error}", directory.display()))
     }
@@ -96,7 +96,7 @@ impl Shared {
         let exports = self.served.service.exports();
         let there = exports.list.iter().find(|one| one.name == export);
         let device = there.map(|export| Arc::clone(&export.device)).ok_or("it has been removed")?;
-        let roots = self.live().roots();
+        let roots = self.live().roots.clone();
         let frozen = device.freeze(&|worker, lane| self.backend.helpers.tell(worker, (lane, 0)), &roots, own);
         // It may have to be flattened: a worker looks for that where exports change.
         self.served.service.changed();

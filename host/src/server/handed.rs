@@ -3,7 +3,6 @@
 //! The same goes to a file or to systemd every second, without what was counted, for a server that is killed (`fairlift serve`).
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 
 use fairlift_core::record::{Record, Unreadable};
 use fairlift_core::stats::Stats;
@@ -11,6 +10,8 @@ use fairlift_core::{Duration, GroupId};
 
 use super::{Handle, Server, Shared};
 use crate::clock;
+use crate::disk::take;
+use crate::sync::lock;
 
 /// Of the record. Another one is not read: parts that change in meaning get another name instead.
 const VERSION: u32 = 1;
@@ -32,15 +33,6 @@ impl Server {
         self.shared.take_on(&mut record, age, &mut left_out);
         left_out
     }
-}
-
-/// Takes a part in, or adds why not to `left_out`.
-fn take<T: Default>(part: Result<Option<T>, Unreadable>, left_out: &mut Vec<Unreadable>) -> T {
-    part.unwrap_or_else(|why| {
-        left_out.push(why);
-        None
-    })
-    .unwrap_or_default()
 }
 
 impl Shared {
@@ -76,7 +68,7 @@ impl Shared {
         if counted {
             let mut exports = Record::default();
             for export in &self.served.service.exports().list {
-                if let Some(stats) = &*export.stats.lock().unwrap_or_else(PoisonError::into_inner) {
+                if let Some(stats) = &*lock(&export.stats) {
                     exports.put(&export.name, stats);
                 }
             }
@@ -97,24 +89,24 @@ impl Shared {
             Err(why) => return left_out.push(why),
         }
         let now = clock::now();
-        let mut disks: BTreeMap<String, Record> = take(record.take("disks"), left_out);
+        let mut disks: BTreeMap<String, Record> = take(record.take("disks"), left_out).unwrap_or_default();
         for (_, disk) in self.backend.disks.all() {
             disks.remove(&disk.name).iter_mut().for_each(|of_disk| disk.take_on(of_disk, left_out));
         }
-        let mut owed: BTreeMap<String, Record> = take(record.take("ceilings"), left_out);
+        let mut owed: BTreeMap<String, Record> = take(record.take("ceilings"), left_out).unwrap_or_default();
         let paths: BTreeMap<GroupId, String> = self.live().groups().into_iter().collect();
         for (id, budget) in self.backend.disks.budgets() {
             if let Some(mut of_group) = paths.get(&id).and_then(|path| owed.remove(path)) {
                 left_out.extend(budget.take_on(now, age, &mut of_group).err());
             }
         }
-        let mut exports: BTreeMap<String, Stats> = take(record.take("exports"), left_out);
+        let mut exports: BTreeMap<String, Stats> = take(record.take("exports"), left_out).unwrap_or_default();
         for export in &self.served.service.exports().list {
             if let Some(stats) = exports.remove(&export.name).filter(Stats::is_possible) {
-                *export.stats.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(stats));
+                *lock(&export.stats) = Some(Box::new(stats));
             }
         }
-        self.served.service.events.begin_after(take(record.take("events"), left_out));
+        self.served.service.events.begin_after(take(record.take("events"), left_out).unwrap_or_default());
         left_out.extend(record.rest().map(|part| Unreadable { part: part.into(), why: "not known here".into() }));
     }
 }

@@ -21,13 +21,13 @@ pub use upgrade::{Beside, HandOver, Taking};
 use crate::Error;
 use crate::access::{Access, Grant, Peer, Token};
 use crate::clock;
-use crate::config::{self, Address, Config, Limits, Listener};
-use crate::control::arrange::{Arranged, Devices, Written, arrange, export};
+use crate::config::{Config, Limits};
+use crate::control::arrange::{Arranged, arrange, export, open_all};
 use crate::control::live::Live;
 use crate::control::trace::Traced;
-use crate::control::{Becomes, Edit, Event, Leave, Made, Of, Refused, State, Step, Trace, View};
+use crate::control::{Edit, Event, Leave, Made, Of, Refused, State, Step, Trace, View};
 use crate::device::{self, Backing, roots::Roots};
-use crate::disk::{Disk, Disks};
+use crate::disk::Disks;
 use crate::export::clients::{Clients, Served};
 use crate::export::listen::{self, Listening};
 use crate::export::listeners::Listeners;
@@ -116,7 +116,8 @@ impl Handle {
     /// The scheduler that a disk has; `None` if there is no such disk.
     #[must_use]
     pub fn scheduler(&self, disk: &str) -> Option<Kind> {
-        Some(self.shared.upgrade()?.disk(disk)?.scheduler())
+        let disks = self.shared.upgrade()?.backend.disks.all();
+        disks.iter().find(|(_, there)| there.name == disk).map(|(_, there)| there.scheduler())
     }
 
     /// Makes what is in force another configuration, all of it or nothing: see [`control`](crate::control). `edit` gets the one that there
@@ -265,10 +266,6 @@ struct Shared {
 const KERNEL_THREADS: u32 = 16;
 
 impl Shared {
-    fn disk(&self, name: &str) -> Option<Arc<Disk>> {
-        self.backend.disks.all().into_iter().map(|(_, disk)| disk).find(|disk| disk.name == name)
-    }
-
     fn live(&self) -> MutexGuard<'_, Live> {
         // A panic in the middle of a change leaves it half made: nobody changes anything more.
         self.live.lock().unwrap_or_else(|_: PoisonError<_>| panic!("a change of the server panicked"))
@@ -309,9 +306,9 @@ impl Shared {
     /// Exports without a size of their own become as large as these backings.
     fn follow_sizes(&self, resized: &[Arc<dyn device::Device>]) {
         let exports = self.served.service.exports().list.clone();
-        let sized: Vec<_> =
-            self.live().state().config.exports.iter().filter(|one| one.size.is_some()).cloned().collect();
-        let follows = |export: &&Arc<Export>| sized.iter().all(|one| one.name != export.name);
+        let config = self.live().state().config;
+        let follows =
+            |export: &&Arc<Export>| config.exports.iter().all(|one| one.size.is_none() || one.name != export.name);
         let shown = exports.iter().filter(|export| resized.iter().any(|one| Arc::ptr_eq(one, &export.device)));
         for export in shown.filter(follows) {
             let name = &export.name;
@@ -330,14 +327,10 @@ impl Shared {
 
     /// Waits for the block devices of exports that were added. If one cannot be started all of the change is undone.
     fn wait_for_block_devices(&self, made: &Made) -> Result<(), Refused> {
-        let added = made.steps.iter().filter_map(|step| match (&step.of, step.what) {
-            (Of::Export(name), Becomes::Comes) => Some(name),
-            _ => None,
-        });
         let exports = self.served.service.exports();
         let there = |name: &String| exports.list.iter().find(|export| export.name == *name).map(|export| export.id);
         let fails = |name: &String| Some((name.clone(), self.served.wait(there(name)?).err()?));
-        let failed: Vec<_> = added.filter_map(fails).collect();
+        let failed: Vec<_> = made.added().filter_map(fails).collect();
         if failed.is_empty() {
             return Ok(());
         }
@@ -381,18 +374,6 @@ impl Shared {
     }
 }
 
-/// Listeners as they came to be: with port 0 the kernel chose one.
-fn bound(wanted: &[Listener], listening: &[Listening]) -> Vec<Listener> {
-    let bound = |(wanted, listening): (&Listener, &Listening)| {
-        let chosen = listening.name.strip_prefix("tcp:").and_then(|address| address.parse().ok());
-        match (&wanted.address, chosen) {
-            (Address::Tcp(_), Some(chosen)) => Listener { address: Address::Tcp(chosen), ..wanted.clone() },
-            _ => wanted.clone(),
-        }
-    };
-    wanted.iter().zip(listening).map(bound).collect()
-}
-
 /// How many there are.
 fn workers(config: &Config) -> usize {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -434,10 +415,7 @@ impl Server {
             None => roots.clone(),
             Some(taking) => roots.with(std::mem::take(&mut taking.files)),
         };
-        let mut devices = Devices::new(places.clone(), Backing::open);
-        let written = Written::by(&config.exports);
-        let opened: Vec<_> = config.exports.iter().map(|e| devices.open(e, &written)).collect::<Result<_, _>>()?;
-        drop(devices);
+        let opened: Vec<_> = open_all(&config.exports, &places, Backing::open).collect::<Result<_, _>>()?;
         let left = places.left();
         if left > 0 {
             let why =
@@ -445,22 +423,21 @@ impl Server {
             return Err(Error::Backing { what: "files".into(), why });
         }
         let foreign = check::foreign(&config.exports, &opened);
-        let arranged = arrange(&config, &opened, workers)?;
-        let Arranged { disks, placed, disk_of_file, in_force } = arranged;
+        let Arranged { disks, placed, disk_of_file, in_force } = arrange(&config, &opened, workers)?;
         if disk_of_file.len() > files as usize {
             let why = format!("there are {}, and a ring takes {files} here (ulimit -n)", disk_of_file.len());
             return Err(Error::Backing { what: "files".into(), why });
         }
-        let path = |export: &config::Export| &*config.groups[usize::from(export.group.0)].path;
         let numbered = config.exports.iter().zip(&opened).zip(placed).zip(1..);
         let exports: Vec<Arc<Export>> = numbered
-            .map(|(((e, device), place), id)| Ok(Arc::new(export((e, path(e)), device, place, id)?)))
+            .map(|(((e, device), place), id)| Ok(Arc::new(export((e, &config.group(e).path), device, place, id)?)))
             .collect::<Result<_, Error>>()?;
         let listeners: Vec<_> = match &mut taking {
             None => config.listeners.iter().map(Listening::open).collect::<Result<_, _>>()?,
             Some(taking) => taking.listen(&config.listeners)?,
         };
-        let in_force = Config { listeners: bound(&config.listeners, &listeners), ..in_force };
+        let bound = config.listeners.iter().zip(&listeners).map(|(wanted, there)| wanted.clone().bound(&there.name));
+        let in_force = Config { listeners: bound.collect(), ..in_force };
         let gateways = Gateways::open(&disks, taking.is_some()).map_err(|(name, why)| Error::Disk { name, why })?;
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let listeners = Listeners::new(listeners, config.tls);
@@ -542,8 +519,7 @@ impl Server {
         let started = match refused.into_iter().find_map(Result::err) {
             Some(error) => Err(Error::Thread(error)),
             None => {
-                let followed = self.shared.follow_gateways();
-                if let Err(error) = followed {
+                if let Err(error) = self.shared.follow_gateways() {
                     tracing::error!(%error, "no thread for the exchange with other gateways: shares are this server's alone");
                 }
                 self.shared.served.start();

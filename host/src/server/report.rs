@@ -5,6 +5,7 @@ use fairlift_core::{Op, stats::Stats};
 use super::Shared;
 use crate::device::Device;
 use crate::export::Export;
+use crate::sync::lock;
 
 impl Shared {
     /// Makes durable all that was written to any device; blocks.
@@ -87,7 +88,7 @@ impl Shared {
         }
         for export in &self.served.service.exports().list {
             let Export { name, stats, .. } = &**export;
-            let stats = stats.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone().unwrap_or_default();
+            let stats = lock(stats).clone().unwrap_or_default();
             let of = |op| format!("{}/{}", stats.of(op).ops, stats.of(op).bytes);
             tracing::info!(
                 "stats export={name:?} read={} write={} flush={} discard={} write-zeroes={}",

@@ -17,7 +17,7 @@ use crate::export::front::Front;
 use crate::kernel::buffer::Pool;
 use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
-use crate::kernel::ring::{Choice, Completion, Ring, Source, Wait};
+use crate::kernel::ring::{Choice, Completion, Ring, Source};
 use crate::kernel::sleep::Sleep;
 use turns::Turns;
 
@@ -69,9 +69,6 @@ pub(crate) struct Worker<F> {
 
 impl Backend {
     /// An engine for the calling thread, with room for payload, and kernel threads for its ring.
-    ///
-    /// # Errors
-    /// The kernel does not give the ring what it needs.
     pub(crate) fn engine(&self, context: ContextId, memory: u64, threads: u32) -> std::io::Result<Engine> {
         let Self { disks, files, notifiers, helpers, .. } = self;
         let mut ring = Ring::new(self.engine.begin(), 1024, 8192, threads)?;
@@ -85,7 +82,6 @@ impl Backend {
 }
 
 impl<F: Front> Worker<F> {
-    /// A worker for the calling thread.
     pub(crate) fn new(engine: Engine, front: F, turns: &Arc<[Turns]>) -> Self {
         Self {
             engine,
@@ -121,7 +117,7 @@ impl<F: Front> Worker<F> {
                 self.completed(&completion);
                 completions += 1;
             }
-            self.turns[number].turn(completions, self.sleep.looked());
+            self.turns[number].turn(completions, self.sleep.looked);
             self.front.look_at_clock(&mut self.engine);
             if self.front.gives_up_at().is_some() {
                 self.engine.lift_ceilings(now);
@@ -131,18 +127,16 @@ impl<F: Front> Worker<F> {
             if now >= self.look_at {
                 self.look_for_stuck(now);
             }
-            if self.front.is_over(&self.engine) && self.engine.in_devices() == 0 {
-                self.engine.leave();
-                self.turns[number].waits(None);
-                self.engine.ring.unregister_files();
-                return 0;
-            }
-            if self.front.gives_up_at().is_some_and(|end| now > end) {
-                // The kernel may still use our memory: it is left to it until the process ends.
+            let is_over = self.front.is_over(&self.engine) && self.engine.in_devices() == 0;
+            if is_over || self.front.gives_up_at().is_some_and(|end| now > end) {
                 self.engine.leave();
                 self.turns[number].waits(None);
                 let lost = self.engine.in_devices();
-                std::mem::forget(self);
+                match is_over {
+                    true => self.engine.ring.unregister_files(),
+                    // The kernel may still use our memory: it is left to it until the process ends.
+                    false => std::mem::forget(self),
+                }
                 return lost;
             }
         }
@@ -169,7 +163,7 @@ impl<F: Front> Worker<F> {
         // Since the last turn nothing was heard.
         self.engine.stalled(now, if due.is_some() { now.since(last) } else { late });
         // The kernel reports its news when asked.
-        self.engine.ring.turn(Wait::AtMost(Duration::ZERO));
+        self.engine.ring.turn(Some(Duration::ZERO));
     }
 
     /// When to go on though nothing completes.
@@ -199,7 +193,11 @@ impl<F: Front> Worker<F> {
             Source::Front(what) => self.front.completed(&mut self.engine, what, completion),
             Source::Wake => self.look_around(),
             Source::Bell => {
-                self.engine.answer_bell(!completion.goes_on());
+                let Engine { ring, notifiers, context, .. } = &mut self.engine;
+                if !completion.goes_on() {
+                    notifiers.arm_bell(*context, ring);
+                }
+                notifiers.answer_bell(*context);
                 self.look_around();
             }
             Source::Look { disk, place } => self.engine.look(disk, place),
@@ -209,7 +207,7 @@ impl<F: Front> Worker<F> {
 
     /// Another thread has news for the front, or a disk.
     fn look_around(&mut self) {
-        self.engine.take_notice();
+        self.engine.notifiers.take_notice(self.engine.context);
         self.front.woken(&mut self.engine);
         self.engine.woken();
     }

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use fairlift_core::{Duration, Instant};
 
-/// The counters of a worker.
 #[derive(Default)]
 #[repr(align(128))] // no two rows share a line of the cache, or the pair of lines that is fetched together
 pub(crate) struct Turns {
@@ -54,9 +53,7 @@ impl Turns {
 
     /// The calling thread is the worker.
     pub(crate) fn begin(&self) {
-        // SAFETY: it takes nothing and cannot fail.
-        let thread = unsafe { libc::gettid() };
-        self.thread.store(thread, Ordering::Relaxed);
+        self.thread.store(rustix::thread::gettid().as_raw_pid(), Ordering::Relaxed);
     }
 
     /// A turn has taken `completions`, and has looked for news for a time.
@@ -90,7 +87,6 @@ impl Turns {
         self.stuck.fetch_add(disks, Ordering::Relaxed);
     }
 
-    /// The counters by now.
     pub(crate) fn read(&self) -> Worked {
         let of = |row: &AtomicU64| row.load(Ordering::Relaxed);
         let thread = self.thread.load(Ordering::Relaxed);

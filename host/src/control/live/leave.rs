@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::{GONE, Live};
+use super::{GONE, Live, Opened};
 use crate::clock;
 use crate::control::{arrange, view};
 use crate::device::Device;
@@ -40,10 +40,8 @@ impl Live {
         if news {
             backend.notifiers.ring_all();
         }
-        let (stay, go): (Vec<_>, Vec<_>) =
-            self.leaving.devices.drain(..).partition(|one| Arc::strong_count(&one.device) > 1);
-        self.leaving.devices = stay;
-        for one in go {
+        let is_left = |one: &mut Opened| Arc::strong_count(&one.device) == 1;
+        for one in self.leaving.devices.extract_if(.., is_left).collect::<Vec<_>>() {
             backend.disks.get(one.disk).free(one.start);
             self.files.0.extend(one.file);
             if !self.disks.values().any(|number| *number == one.disk) && !self.leaving.disks.contains(&one.disk) {
@@ -56,18 +54,13 @@ impl Live {
             }
             close(one.device); // live.3
         }
-        let mut gone = Vec::new();
-        self.leaving.disks.retain(|number| {
-            let busy = !backend.disks.get(*number).is_empty();
-            if !busy {
-                let disk = backend.disks.get(*number);
-                backend.disks.set(*number, None);
-                gone.push(disk);
-                news = true;
-            }
-            busy
-        });
-        gone.into_iter().for_each(|disk| self.keep_past(backend, &disk));
+        let is_empty = |number: &mut usize| backend.disks.get(*number).is_empty();
+        for number in self.leaving.disks.extract_if(.., is_empty).collect::<Vec<_>>() {
+            let disk = backend.disks.get(number);
+            backend.disks.set(number, None);
+            self.keep_past(backend, &disk);
+            news = true;
+        }
         let disks = backend.disks.all();
         self.leaving.groups.retain(|id| {
             disks.iter().fold(false, |left, (_, disk)| !disk.remove_group(now, *id) || disk.has_group(*id) || left)
@@ -78,9 +71,7 @@ impl Live {
         }
         self.leaving.is_something() || served.is_leaving()
     }
-}
 
-impl Live {
     /// Keeps what was counted on a disk that is gone, for one of its name.
     fn keep_past(&mut self, backend: &Backend, disk: &Disk) {
         let again = self.disks.get(&disk.name).map(|number| backend.disks.get(*number));

@@ -13,11 +13,10 @@ use crate::export::clients::Served;
 use crate::export::front::Opening;
 use crate::export::service::Exports;
 use crate::export::{Export, Leave};
-use crate::worker::Backend;
 
 impl Live {
-    pub(super) fn make(&mut self, backend: &Backend, served: &Served, draft: Draft) {
-        let Draft { config, groups, disks, made, opened, files, prepared, wakes, suited, .. } = draft;
+    pub(super) fn make(&mut self, draft: Draft<'_>) {
+        let Draft { backend, served, config, groups, disks, made, opened, files, prepared, wakes, suited, .. } = draft;
         (self.config, self.groups, self.disks, self.opened, self.files) =
             (Arc::new(config), groups, disks, opened, files);
         let before = std::mem::replace(&mut self.made, made);
@@ -29,10 +28,7 @@ impl Live {
         for name in before.difference(&self.made) {
             tracing::debug!(disk = name, "goes with its last export");
         }
-        let same = |now: &[Arc<Export>], before: &[Arc<Export>]| {
-            now.iter().map(Arc::as_ptr).eq(before.iter().map(Arc::as_ptr))
-        };
-        let differs = !same(&list, &there.list);
+        let differs = list.iter().map(Arc::as_ptr).ne(there.list.iter().map(Arc::as_ptr));
         if differs {
             served.follow(&list);
         }

@@ -11,7 +11,7 @@ use fairlift_core::{Group, GroupId, flush};
 use super::{Live, Making, Opened, Prepared};
 use crate::Error;
 use crate::clock;
-use crate::config::{self, Address, Backing, Config};
+use crate::config::{self, Backing, Config};
 use crate::control::difference::{Becomes, Of, Step, difference};
 use crate::control::edit::{Edit, Leave};
 use crate::control::{arrange, tenants};
@@ -21,7 +21,6 @@ use crate::export::clients::Served;
 use crate::export::listen::{self, Listening};
 use crate::worker::Backend;
 
-/// Why a change is not made.
 pub(super) enum Why {
     No(String),
     /// Something is leaving that is in the way.
@@ -41,7 +40,11 @@ impl From<Error> for Why {
 }
 
 /// The preparations of a transaction so far.
-pub(super) struct Draft {
+pub(super) struct Draft<'a> {
+    pub(super) backend: &'a Backend,
+    pub(super) served: &'a Served,
+    /// Nothing of it is to be made.
+    dry_run: bool,
     pub(super) config: Config,
     pub(super) groups: BTreeMap<String, GroupId>,
     pub(super) disks: BTreeMap<String, usize>,
@@ -69,18 +72,20 @@ pub(super) struct Draft {
 }
 
 impl Live {
-    pub(super) fn work_out(
+    pub(super) fn work_out<'a>(
         &self,
-        backend: &Backend,
-        served: &Served,
+        (backend, served): (&'a Backend, &'a Served),
         edit: &Edit,
         dry_run: bool,
-    ) -> Result<Draft, (Of, Why)> {
+    ) -> Result<Draft<'a>, (Of, Why)> {
         let steps = difference(&self.config, edit).map_err(|all| {
             let first = all.into_iter().next().expect("it says what cannot be");
             (first.of.clone(), Why::No(first.to_string()))
         })?;
         let mut draft = Draft {
+            backend,
+            served,
+            dry_run,
             config: edit.config.clone(),
             groups: self.groups.clone(),
             disks: self.disks.clone(),
@@ -99,7 +104,7 @@ impl Live {
             wakes: false,
         };
         for step in &steps {
-            self.prepare((backend, served), &mut draft, (step, edit), dry_run).map_err(|why| (step.of.clone(), why))?;
+            self.prepare(&mut draft, step, edit).map_err(|why| (step.of.clone(), why))?;
         }
         let is_file = |name: &str| {
             let mut exports = draft.config.exports.iter();
@@ -115,8 +120,8 @@ impl Live {
             let shown = draft.config.exports.iter().map(|one| (one, device(&one.name)));
             arrange::check_shared(shown).map_err(|error| (step.of.clone(), error.into()))?;
         }
-        draft.suit(backend);
-        draft.turn_disks(backend)?;
+        draft.suit();
+        draft.turn_disks()?;
         tenants::check_floors(&draft.config).map_err(|(path, why)| {
             let why = Why::No(format!("group {path}: min: {why}"));
             (Of::Group(path), why)
@@ -126,23 +131,16 @@ impl Live {
         Ok(draft)
     }
 
-    fn prepare(
-        &self,
-        (backend, served): (&Backend, &Served),
-        draft: &mut Draft,
-        (step, edit): (&Step, &Edit),
-        dry_run: bool,
-    ) -> Result<(), Why> {
+    fn prepare(&self, draft: &mut Draft<'_>, step: &Step, edit: &Edit) -> Result<(), Why> {
         match (&step.of, step.what) {
-            (Of::Group(path), Becomes::Comes) => draft.add_group(backend, path)?,
+            (Of::Group(path), Becomes::Comes) => draft.add_group(path)?,
             (Of::Group(path), Becomes::Goes) => {
                 let id = draft.groups.remove(path).expect("the step is about it");
                 draft.set_bounds(id, Bounds::default());
                 draft.then(move |making| making.live.leaving.groups.push(id));
             }
             (Of::Group(path), Becomes::Key("weight")) => {
-                let group = draft.config.groups.iter().find(|group| group.path == *path).expect("the step is about it");
-                let (id, weight) = (draft.groups[path], group.weight);
+                let (id, weight) = (draft.groups[path], draft.group(path).weight);
                 // Workers learn of another weight with the ends of requests: none is woken.
                 draft.prepared.push(Box::new(move |making| {
                     making.backend.disks.all().iter().for_each(|(_, disk)| disk.set_weight(clock::now(), id, weight));
@@ -152,25 +150,25 @@ impl Live {
                 let bounds = draft.config.bounds.get(path).copied().unwrap_or_default();
                 draft.set_bounds(draft.groups[path], bounds);
             }
-            (Of::Disk(name), Becomes::Comes) => self.add_disk(backend, draft, name)?,
+            (Of::Disk(name), Becomes::Comes) => draft.add_disk(name)?,
             (Of::Disk(name), Becomes::Goes) => {
                 let number = draft.disks.remove(name).expect("the step is about it");
                 draft.made.remove(name);
                 draft.then(move |making| making.live.leaving.disks.push(number));
             }
             (Of::Disk(name), Becomes::Key(_)) => _ = draft.turned.insert(name.clone()),
-            (Of::Export(name), Becomes::Comes) => self.add_export((backend, served), draft, name, dry_run)?,
+            (Of::Export(name), Becomes::Comes) => self.add_export(draft, name)?,
             (Of::Export(name), Becomes::Goes) => {
                 let how = edit.leave.get(name).copied().unwrap_or(Leave::Drain);
                 if how == Leave::Drain {
-                    draft.is_not_held(served, name)?;
+                    draft.is_not_held(name)?;
                 }
                 draft.shows.remove(name);
                 draft.list.retain(|there| there.name != *name);
                 let name = name.clone();
                 draft.then(move |making| making.remove_export(&name, how));
             }
-            (Of::Export(name), Becomes::Key(key)) => draft.turn_export(backend, name, key)?,
+            (Of::Export(name), Becomes::Key(key)) => draft.turn_export(name, key)?,
             (Of::Listener(address), Becomes::Goes) => {
                 let address = address.clone();
                 draft.then(move |making| {
@@ -179,7 +177,7 @@ impl Live {
                     service.changed();
                 });
             }
-            (Of::Listener(address), _) => self.add_listener(draft, address, dry_run)?,
+            (Of::Listener(address), _) => self.add_listener(draft, address)?,
             (Of::Client(_), _) => draft.wakes = true, // The rules are published together.
             (Of::Server, _) => {
                 draft.wakes = true; // Who is revoked is published with the rules.
@@ -191,69 +189,23 @@ impl Live {
         Ok(())
     }
 
-    fn add_listener(&self, draft: &mut Draft, name: &str, dry_run: bool) -> Result<(), Why> {
+    fn add_listener(&self, draft: &mut Draft<'_>, name: &str) -> Result<(), Why> {
         if self.leaving.listeners.iter().any(|leaving| leaving.name == name) {
             return Err(Why::Wait(format!("{name} is still being left")));
         }
         let mut listeners = draft.config.listeners.iter_mut();
         let listener = listeners.find(|one| one.address.to_string() == name).expect("the step is about it");
-        if dry_run {
+        if draft.dry_run {
             return Ok(listen::check(listener)?);
         }
         let listening = Listening::open(listener)?;
-        if let Address::Tcp(address) = &mut listener.address
-            && let Some(bound) = listening.name.strip_prefix("tcp:").and_then(|bound| bound.parse().ok())
-        {
-            *address = bound; // With port 0 the kernel chose one.
-        }
+        *listener = listener.clone().bound(&listening.name);
         draft.then(move |making| {
             making.served.service.listeners.add(listening, making.live.listeners_made);
             making.served.service.changed();
             making.live.listeners_made += 1;
         });
         Ok(())
-    }
-
-    fn add_disk(&self, backend: &Backend, draft: &mut Draft, name: &str) -> Result<(), Why> {
-        let number = self.free_disk(backend, draft);
-        let settings = draft.config.disks.iter().find(|disk| disk.name == name).expect("the step is about it");
-        let disk = self.new_disk(backend, draft, settings, None)?;
-        draft.disks.insert(disk.name.clone(), number);
-        draft.new_disks.insert(number, Arc::clone(&disk));
-        draft.then(move |making| making.set_disk(number, disk));
-        Ok(())
-    }
-
-    fn free_disk(&self, backend: &Backend, draft: &Draft) -> usize {
-        let mut number = backend.disks.free_from(0);
-        while draft.new_disks.contains_key(&number) {
-            number = backend.disks.free_from(number + 1);
-        }
-        number
-    }
-
-    /// A disk with its first backings, and all groups.
-    fn new_disk(
-        &self,
-        backend: &Backend,
-        draft: &Draft,
-        settings: &config::Disk,
-        device: Option<&Registered>,
-    ) -> Result<Arc<Disk>, Why> {
-        let root = &draft.config.groups[0];
-        let disk = Disk::new(
-            settings,
-            device.map_or(&[], std::slice::from_ref),
-            std::slice::from_ref(root),
-            backend.notifiers.workers(),
-        )?;
-        let now = clock::now();
-        for group in &draft.config.groups[1..] {
-            let id = |at: GroupId| draft.groups[&draft.config.groups[usize::from(at.0)].path];
-            let group = Group { parent: group.parent.map(id), ..group.clone() };
-            disk.add_group(now, draft.groups[&group.path], &group);
-        }
-        Ok(Arc::new(disk))
     }
 }
 
@@ -268,11 +220,50 @@ fn free_group(backend: &Backend, taken: &BTreeSet<GroupId>) -> Option<GroupId> {
     next.or_else(|| (1..=u16::MAX).map(GroupId).find(is_free))
 }
 
-impl Draft {
+impl Draft<'_> {
+    fn add_disk(&mut self, name: &str) -> Result<(), Why> {
+        let number = self.free_disk();
+        let settings = self.config.disks.iter().find(|disk| disk.name == name).expect("the step is about it");
+        let disk = self.new_disk(settings, &[])?;
+        self.disks.insert(disk.name.clone(), number);
+        self.new_disks.insert(number, Arc::clone(&disk));
+        self.then(move |making| making.set_disk(number, disk));
+        Ok(())
+    }
+
+    fn free_disk(&self) -> usize {
+        let mut number = self.backend.disks.free_from(0);
+        while self.new_disks.contains_key(&number) {
+            number = self.backend.disks.free_from(number + 1);
+        }
+        number
+    }
+
+    /// A disk with its first backings, and all groups.
+    fn new_disk(&self, settings: &config::Disk, devices: &[Registered]) -> Result<Arc<Disk>, Why> {
+        let disk = Disk::new(settings, devices, &self.config.groups[..1], self.backend.notifiers.workers())?;
+        let now = clock::now();
+        for group in &self.config.groups[1..] {
+            let group = self.numbered(group);
+            disk.add_group(now, self.groups[&group.path], &group);
+        }
+        Ok(Arc::new(disk))
+    }
+
+    /// A group, with its parent by the number that queues know that by.
+    fn numbered(&self, group: &Group) -> Group {
+        let id = |at: GroupId| self.groups[&self.config.groups[usize::from(at.0)].path];
+        Group { parent: group.parent.map(id), ..group.clone() }
+    }
+
+    fn group(&self, path: &str) -> &Group {
+        self.config.groups.iter().find(|group| group.path == path).expect("the step is about it")
+    }
+
     /// Whether nobody has the block device of an export for himself, who would lose it.
-    fn is_not_held(&self, served: &Served, export: &str) -> Result<(), Why> {
+    fn is_not_held(&self, export: &str) -> Result<(), Why> {
         let there = self.list.iter().find(|there| there.name == export);
-        there.and_then(|there| served.holder(there.id)).map_or(Ok(()), |holder| {
+        there.and_then(|there| self.served.holder(there.id)).map_or(Ok(()), |holder| {
             Err(Why::No(format!(
                 "export \"{export}\" cannot be removed: {holder}; unmount or release it first, or remove it all the same, now (--now)"
             )))
@@ -290,12 +281,9 @@ impl Draft {
     }
 
     /// A group, after its parents.
-    fn add_group(&mut self, backend: &Backend, path: &str) -> Result<(), Why> {
-        let id = free_group(backend, &self.taken).ok_or("no number is free for another group".to_owned())?;
-        let settings =
-            self.config.groups.iter().find(|group| group.path == path).expect("the step is about it").clone();
-        let above = |parent: GroupId| self.groups[&self.config.groups[usize::from(parent.0)].path];
-        let group = Group { parent: settings.parent.map(above), ..settings };
+    fn add_group(&mut self, path: &str) -> Result<(), Why> {
+        let id = free_group(self.backend, &self.taken).ok_or("no number is free for another group".to_owned())?;
+        let group = self.numbered(self.group(path));
         self.taken.insert(id);
         self.groups.insert(group.path.clone(), id);
         self.then(move |making| making.add_group(id, &group));
@@ -304,13 +292,13 @@ impl Draft {
 
     /// Lets disks whose scheduler nobody named have one with weights, where their tenants need it now. It stays when they have gone:
     /// knowledge of a scheduler is not thrown away for the next.
-    fn suit(&mut self, backend: &Backend) {
+    fn suit(&mut self) {
         for at in 0..self.config.disks.len() {
             let name = self.config.disks[at].name.clone();
             if !self.config.disks[at].is_usual || !self.disks.contains_key(&name) {
                 continue;
             }
-            let suits = tenants::suitable(&self.config, at, self.disk(backend, &name).rotates());
+            let suits = tenants::suitable(&self.config, at, self.disk(&name).rotates());
             let scheduler = self.config.disks[at].scheduler;
             if !suits.has_weights() || suits == scheduler || scheduler.has_floors() {
                 continue;
@@ -325,22 +313,21 @@ impl Draft {
     }
 
     /// All that is said of one disk is looked at, and made, at once.
-    fn turn_disks(&mut self, backend: &Backend) -> Result<(), (Of, Why)> {
+    fn turn_disks(&mut self) -> Result<(), (Of, Why)> {
         for name in std::mem::take(&mut self.turned) {
             let Some(settings) = self.config.disks.iter().find(|settings| settings.name == name) else { continue };
-            let disk = self.disk(backend, &name);
+            let disk = self.disk(&name);
             let to = disk.check(settings).map_err(|why| (Of::Disk(name), Why::No(why)))?;
             self.then(move |_| disk.turn(clock::now(), to));
         }
         Ok(())
     }
 
-    /// A key of an existing export.
-    fn turn_export(&mut self, backend: &Backend, name: &str, key: &str) -> Result<(), Why> {
+    fn turn_export(&mut self, name: &str, key: &str) -> Result<(), Why> {
         let settings =
             self.config.exports.iter().find(|settings| settings.name == *name).expect("the step is about it").clone();
         match key {
-            "size" => self.grow(backend, &settings)?,
+            "size" => self.grow(&settings)?,
             "faults" => {
                 if let Backing::Fault(fault) = settings.backing {
                     let opened = self.shown(name);
@@ -348,7 +335,7 @@ impl Draft {
                 }
             }
             "group" => {
-                let path = Arc::<str>::from(&*self.config.groups[usize::from(settings.group.0)].path);
+                let path = Arc::<str>::from(&*self.config.group(&settings).path);
                 let id = self.groups[&*path];
                 self.becomes(name, move |export| (export.group, export.path) = (id, path));
             }
@@ -370,7 +357,7 @@ impl Draft {
         Ok(())
     }
 
-    fn grow(&mut self, backend: &Backend, settings: &config::Export) -> Result<(), Why> {
+    fn grow(&mut self, settings: &config::Export) -> Result<(), Why> {
         let (export, size) = (&settings.name, settings.size);
         let opened = self.shown(export);
         let looked = self.opened[opened].device.look_at_size();
@@ -391,7 +378,7 @@ impl Draft {
             return Err(Why::No(format!("export \"{export}\" {why}; {size} is less")));
         }
         let one = &self.opened[opened];
-        if !backend.disks.get(one.disk).has_room(&one.device, there) {
+        if !self.backend.disks.get(one.disk).has_room(&one.device, there) {
             return Err(Why::No(format!(
                 "export \"{export}\" cannot grow: its backing has {there} bytes now, and its disk keeps room for less; remove the \
                  export and add it again"
@@ -416,22 +403,16 @@ impl Draft {
         self.disks.iter().find(|(_, number)| **number == disk).map(|(name, _)| name)
     }
 
-    fn disk(&self, backend: &Backend, name: &str) -> Arc<Disk> {
+    fn disk(&self, name: &str) -> Arc<Disk> {
         let number = self.disks[name];
-        self.new_disks.get(&number).map_or_else(|| backend.disks.get(number), Arc::clone)
+        self.new_disks.get(&number).map_or_else(|| self.backend.disks.get(number), Arc::clone)
     }
 
-    /// Whether a device was put on a disk in this transaction.
-    fn has_put(&self, disk: usize) -> bool {
-        self.put.contains_key(&disk)
-    }
-
-    /// A number for a file.
-    fn file(&mut self, most: u32) -> Option<u32> {
+    fn file(&mut self) -> Option<u32> {
         let (free, used) = &mut self.files;
         free.pop_first().or_else(|| {
             *used += 1;
-            (*used <= most).then(|| *used - 1)
+            (*used <= self.backend.files).then(|| *used - 1)
         })
     }
 

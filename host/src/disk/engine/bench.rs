@@ -16,7 +16,7 @@ use crate::disk::{Disk, Disks};
 use crate::kernel::buffer::Pool;
 use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
-use crate::kernel::ring::{Kind, Ring, Source, Wait};
+use crate::kernel::ring::{Kind, Ring, Source};
 use crate::kernel::ticket::{Memory, Part};
 
 /// Workers, each with a stream of the disk.
@@ -55,7 +55,7 @@ pub(crate) fn helpers(workers: &Workers) -> Arc<Helpers> {
 /// A turn of a worker that was woken.
 pub(crate) fn turned(engine: &mut Engine, now: &mut Instant) {
     *now += ms(1);
-    engine.ring.turn(Wait::AtMost(Duration::ZERO));
+    engine.ring.turn(Some(Duration::ZERO));
     while let Some(completion) = engine.ring.reap() {
         if let Source::Io { disk, place, tag } = Source::unpack(completion.data) {
             engine.completed(disk, place, tag, completion.result);

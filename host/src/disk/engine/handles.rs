@@ -16,7 +16,6 @@ pub(super) struct DiskHandles {
 }
 
 impl DiskHandles {
-    /// Whether the worker has a handle of a disk.
     #[inline]
     pub(super) fn has(&self, number: usize) -> bool {
         self.by_number.get(number).is_some_and(Option::is_some)
@@ -36,7 +35,6 @@ impl DiskHandles {
         self.by_number[number].take().expect("a handle that goes was there")
     }
 
-    /// How many there are.
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.there.len()

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use fairlift_core::{Bio, Errno, Extent, Flags, Op, Outcome, Sector, Token};
+use fairlift_core::{Bio, Duration, Errno, Extent, Flags, Op, Outcome, Sector, Token, waits};
 
 use super::{Engine, News};
 use crate::disk::queue_io::Arrival;
@@ -71,15 +71,23 @@ impl Claims {
 }
 
 impl Engine {
-    /// Takes in a write, or a write of zeroes, of some bytes of the blocks that `request` covers.
-    pub(super) fn take_part(&mut self, disk: usize, mut request: Arrival, block: u64, bytes: Range<u64>) {
+    /// As [`submit_late`](Self::submit_late), of a write, or write of zeroes, that is not whole blocks: it begins `skip` bytes after the
+    /// start of `bio`, which covers its blocks, and is `bytes` long. A write has [`Memory::Part`].
+    #[cold]
+    pub(crate) fn submit_part(
+        &mut self,
+        disk: usize,
+        bio: Bio,
+        (waited, part): (Duration, waits::Part),
+        (block, skip, bytes): (u64, u64, u64),
+    ) {
+        let mut request = Arrival { bio, at: self.before(waited), part };
         if !self.handles[disk].disk.blocks.is_on() {
             self.handles[disk].disk.blocks.begin();
             self.notifiers.wake_all(u64::MAX >> (64 - self.notifiers.workers()), self.context, &mut self.ring);
         }
         self.look_at_blocks();
-        let all = request.bio.extent;
-        let Range { start: skip, end } = bytes;
+        let (all, end) = (bio.extent, skip + bytes);
         let sectors = block / Sector::SIZE;
         let edge = |start: u64, mine: Range<u64>| Edge {
             block: Extent::new(Sector(all.start.0 + start / Sector::SIZE), sectors),
@@ -298,7 +306,6 @@ impl Engine {
     }
 }
 
-/// Whether an operation changes blocks.
 #[inline]
 pub(super) const fn changes(op: Op) -> bool {
     matches!(op, Op::Write | Op::Discard | Op::WriteZeroes)

@@ -35,55 +35,18 @@ impl DiskHandle {
         self.queue_io.open as usize - self.queue_io.timed_out + self.queue_io.backlog.len()
     }
 
-    /// Whether nothing is under way that could end them (stuck.1).
-    fn nothing_happens(&self, context: ContextId) -> bool {
-        self.has_news(context) || self.nothing_is_under_way()
-    }
-
-    /// Whether its queue has something for it to fetch.
     fn has_news(&self, context: ContextId) -> bool {
         self.queues.of(context).load().news >> context.0 & 1 != 0
     }
 
+    /// Whether nothing is under way that could end them (stuck.1).
     fn nothing_is_under_way(&self) -> bool {
         self.queue_io.timeout.is_none()
             && self.is_at_rest()
             && self.in_lanes() == 0
             && self.queues.each().all(|queue| queue.load().in_flight == 0 && queue.poll_timeout().is_none())
     }
-}
 
-impl Engine {
-    /// Looks for requests that are stuck; how many disks have some that had none.
-    #[cold]
-    pub(crate) fn look_for_stuck(&mut self, now: Instant) -> u64 {
-        let mut found = 0;
-        for at in 0..self.handles.count() {
-            let number = self.handles.number(at);
-            let handle = &mut self.handles[number];
-            let requests = handle.pending();
-            if requests == 0 || !handle.nothing_happens(self.context) {
-                handle.still = None;
-                continue;
-            }
-            let moved = handle.queue_io.moved;
-            let before = handle.still.filter(|still| (still.requests, still.moved) == (requests, moved));
-            let still = before.unwrap_or(Still { since: now, requests, moved, logged: false });
-            let is_stuck = now.since(still.since) >= PATIENCE;
-            handle.still = Some(Still { logged: still.logged || is_stuck, ..still });
-            if is_stuck && !still.logged {
-                found += 1;
-                handle.tell_stuck(self.context.0);
-            }
-            if is_stuck {
-                self.mark(number);
-            }
-        }
-        found
-    }
-}
-
-impl DiskHandle {
     fn tell_stuck(&self, worker: u16) {
         let (mut waiting, mut lack_tags) = (0, 0);
         for queue in self.queues.each() {
@@ -106,5 +69,35 @@ impl DiskHandle {
             state = self.state(),
             "watchdog: requests wait, and nothing is under way that would end them; this is a fault of the server, please report it"
         );
+    }
+}
+
+impl Engine {
+    /// Looks for requests that are stuck; how many disks have some that had none.
+    #[cold]
+    pub(crate) fn look_for_stuck(&mut self, now: Instant) -> u64 {
+        let mut found = 0;
+        for at in 0..self.handles.count() {
+            let number = self.handles.number(at);
+            let handle = &mut self.handles[number];
+            let requests = handle.pending();
+            if requests == 0 || !(handle.has_news(self.context) || handle.nothing_is_under_way()) {
+                handle.still = None;
+                continue;
+            }
+            let moved = handle.queue_io.moved;
+            let before = handle.still.filter(|still| (still.requests, still.moved) == (requests, moved));
+            let still = before.unwrap_or(Still { since: now, requests, moved, logged: false });
+            let is_stuck = now.since(still.since) >= PATIENCE;
+            handle.still = Some(Still { logged: still.logged || is_stuck, ..still });
+            if is_stuck && !still.logged {
+                found += 1;
+                handle.tell_stuck(self.context.0);
+            }
+            if is_stuck {
+                self.mark(number);
+            }
+        }
+        found
     }
 }

@@ -18,8 +18,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, IntoRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use fairlift_core::ContextId;
 use fairlift_core::learn::concurrency;
+use fairlift_core::{ContextId, Duration};
 use io_uring::types::BufRingEntry;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -29,9 +29,9 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use slab::Slab;
 
-use super::{Completion, Wait};
+use super::Completion;
 use crate::kernel::buffer::RecvRing;
-use crate::kernel::call::{Call, Task, Work};
+use crate::kernel::call::{Call, Task, Work, result};
 use crate::kernel::helpers::{Done, Helpers, Job, Order};
 use crate::kernel::notify::Notifiers;
 
@@ -41,7 +41,6 @@ const HELPED: u64 = u64::MAX;
 /// How many connections are accepted before others have their turn. Chosen.
 const ACCEPTS: usize = 64;
 
-/// A ring of a worker.
 pub(crate) struct Poll {
     epoll: OwnedFd,
     /// Collected, not submitted.
@@ -72,12 +71,6 @@ struct File {
     fd: RawFd,
     /// Its reads go through the page cache.
     cached: bool,
-}
-
-/// How a call went that was tried.
-enum Tried {
-    Done(Completion),
-    WouldWait,
 }
 
 impl Poll {
@@ -115,9 +108,10 @@ impl Poll {
         });
     }
 
-    pub(super) fn register_recv(&mut self, recv: &RecvRing) {
+    pub(super) fn register_recv(&mut self, recv: &RecvRing) -> io::Result<()> {
         let (address, count) = recv.entries();
         self.buffers = Some(Buffers { entries: address as *const BufRingEntry, count, head: 0 });
+        Ok(())
     }
 
     /// # Safety
@@ -138,16 +132,15 @@ impl Poll {
         self.calls = calls;
     }
 
-    pub(super) fn turn(&mut self, wait: Wait) {
+    pub(super) fn turn(&mut self, most: Option<Duration>) {
         self.submit();
         // Those that wait for epoll have their turn, however much there is to do without it.
-        let wait = if self.done.is_empty() { wait } else { Wait::AtMost(fairlift_core::Duration::ZERO) };
-        self.look(wait);
+        self.look(if self.done.is_empty() { most } else { Some(Duration::ZERO) });
     }
 
     pub(super) fn has_news(&mut self) -> bool {
         if self.done.is_empty() {
-            self.look(Wait::AtMost(fairlift_core::Duration::ZERO));
+            self.look(Some(Duration::ZERO));
         }
         !self.done.is_empty()
     }
@@ -169,8 +162,8 @@ impl Poll {
             Call::Receive { wait: true, .. } | Call::Accept { .. } | Call::Poll { .. } => self.wait(call, data),
             Call::Receive { wait: false, .. } | Call::Send { .. } | Call::Signal { .. } => {
                 match self.try_now(call, data) {
-                    Tried::Done(completion) => self.complete(call, completion),
-                    Tried::WouldWait => self.wait(call, data),
+                    Some(completion) => self.complete(call, completion),
+                    None => self.wait(call, data),
                 }
             }
             Call::Cancel { data: whose } => {
@@ -209,38 +202,36 @@ impl Poll {
         unsafe { self.helpers.push(number as usize, Order::Alone, job) }
     }
 
-    fn try_now(&mut self, call: Call, data: u64) -> Tried {
+    /// `None`: it would wait.
+    fn try_now(&mut self, call: Call, data: u64) -> Option<Completion> {
         let result = match call {
             Call::Receive { fd, into, .. } => {
-                let (start, len, buffer) = match (into, &self.buffers) {
-                    (Some((start, len)), _) => (start, len, None),
-                    (None, Some(buffers)) => match buffers.first() {
-                        Some((start, len, buffer)) => (start, len, Some(buffer)),
-                        None => return Tried::Done(Completion::ended(data, -libc::ENOBUFS)),
-                    },
-                    (None, None) => return Tried::Done(Completion::ended(data, -libc::ENOBUFS)),
+                let own = into.map(|(start, len)| (start, len, None));
+                let chosen = || self.buffers.as_ref()?.first().map(|(start, len, buffer)| (start, len, Some(buffer)));
+                let Some((start, len, buffer)) = own.or_else(chosen) else {
+                    return Some(Completion::ended(data, -libc::ENOBUFS));
                 };
                 // SAFETY: the memory is ours until the call completes (`Ring::push`), or the buffer until it is told (recv.1).
-                let result = unsafe { sys::receive(fd, start, len) };
+                let result = unsafe { receive(fd, start, len) };
                 if result > 0 {
                     if let (Some(_), Some(buffers)) = (buffer, &mut self.buffers) {
-                        buffers.take_first();
+                        buffers.head = buffers.head.wrapping_add(1);
                     }
                     // All of it was filled: there may be more.
-                    return Tried::Done(Completion::received(data, result, buffer, result as u32 == len));
+                    return Some(Completion::received(data, result, buffer, result as u32 == len));
                 }
                 result
             }
             // SAFETY: the message is ours until the call completes (`Ring::push`).
-            Call::Send { fd, message } => unsafe { sys::send(fd, message) },
+            Call::Send { fd, message } => unsafe { send(fd, message) },
             // A bell that has been rung 2^64 times will be heard without this.
-            Call::Signal { fd, quiet } => match sys::signal(fd) {
+            Call::Signal { fd, quiet } => match signal(fd) {
                 result if quiet && result == -libc::EAGAIN => 0,
                 result => result,
             },
             _ => unreachable!("it is not tried: {call:?}"),
         };
-        if result == -libc::EAGAIN { Tried::WouldWait } else { Tried::Done(Completion::ended(data, result)) }
+        (result != -libc::EAGAIN).then(|| Completion::ended(data, result))
     }
 
     // ---- epoll ----
@@ -297,48 +288,37 @@ impl Poll {
         let waiting = self.waiting.remove(number);
         // A duplicate would be watched for as long as its owner has the file open.
         match (&waiting.own, waiting.call) {
-            (Some(own), _) => ignore(epoll::delete(&self.epoll, own)),
+            (Some(own), _) => _ = epoll::delete(&self.epoll, own),
             (None, Call::Receive { fd, .. }) => {
-                // SAFETY: the descriptor is open until the call completes (`Ring::push`).
-                ignore(epoll::delete(&self.epoll, unsafe { BorrowedFd::borrow_raw(fd) }));
+                // SAFETY: the descriptor is open until the call completes (`Ring::push`). It may have gone by itself.
+                _ = epoll::delete(&self.epoll, unsafe { BorrowedFd::borrow_raw(fd) });
             }
             (None, _) => {}
         }
         waiting
     }
 
-    /// Takes in the news of epoll.
-    fn look(&mut self, wait: Wait) {
-        let timeout = match wait {
-            Wait::ForEver => None,
-            Wait::AtMost(length) => {
-                let nanos = length.as_nanos();
-                if nanos > 0 {
-                    let (tv_sec, tv_nsec) = ((nanos / 1_000_000_000) as i64, (nanos % 1_000_000_000) as _);
-                    // epoll itself counts in milliseconds where the kernel is old, or has a filter.
-                    let result = rustix::event::poll(
-                        &mut [PollFd::new(&self.epoll, PollFlags::IN)],
-                        Some(&Timespec { tv_sec, tv_nsec }),
-                    );
-                    expect(result, "poll");
-                }
-                Some(Timespec { tv_sec: 0, tv_nsec: 0 })
-            }
-        };
+    fn look(&mut self, most: Option<Duration>) {
+        if let Some(length) = most.filter(|length| *length > Duration::ZERO) {
+            let nanos = length.as_nanos();
+            let (tv_sec, tv_nsec) = ((nanos / 1_000_000_000) as i64, (nanos % 1_000_000_000) as _);
+            // epoll itself counts in milliseconds where the kernel is old, or has a filter.
+            let epoll = &mut [PollFd::new(&self.epoll, PollFlags::IN)];
+            expect(rustix::event::poll(epoll, Some(&Timespec { tv_sec, tv_nsec })), "poll");
+        }
+        let at_once = most.map(|_| Timespec::default());
         let mut events = std::mem::take(&mut self.events);
-        expect(epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()), "epoll_wait");
+        expect(epoll::wait(&self.epoll, spare_capacity(&mut events), at_once.as_ref()), "epoll_wait");
         for event in events.drain(..) {
             match event.data.u64() {
-                HELPED => self.take_helped(),
+                HELPED => {
+                    self.helpers.take(WORKER, &mut self.helped);
+                    self.done.extend(self.helped.drain(..).map(|(data, result)| Completion::ended(data, result)));
+                }
                 number => self.ready(number as usize, event.flags),
             }
         }
         self.events = events;
-    }
-
-    fn take_helped(&mut self) {
-        self.helpers.take(WORKER, &mut self.helped);
-        self.done.extend(self.helped.drain(..).map(|(data, result)| Completion::ended(data, result)));
     }
 
     /// A descriptor is ready that a call waits for.
@@ -355,12 +335,12 @@ impl Poll {
                 // It is one-shot: nothing is watched any more.
                 self.waiting.remove(number);
                 match self.try_now(call, data) {
-                    Tried::Done(completion) => self.done.push_back(completion),
-                    Tried::WouldWait => self.wait(call, data),
+                    Some(completion) => self.done.push_back(completion),
+                    None => self.wait(call, data),
                 }
             }
             Call::Send { .. } | Call::Signal { .. } => {
-                if let Tried::Done(completion) = self.try_now(call, data) {
+                if let Some(completion) = self.try_now(call, data) {
                     self.unwatch(number);
                     self.complete(call, completion);
                 }
@@ -393,9 +373,6 @@ impl Drop for Poll {
 /// The one that a ring's own helpers tell.
 const WORKER: ContextId = ContextId(0);
 
-/// It may have gone by itself.
-fn ignore(_: Result<(), Errno>) {}
-
 /// Time is up, or a signal came, as the turn sees next.
 fn expect<T>(result: Result<T, Errno>, call: &str) {
     match result {
@@ -426,56 +403,36 @@ impl Buffers {
         let entry = unsafe { &*self.entries.add(usize::from(self.head & (self.count - 1))) };
         Some((entry.addr() as *mut u8, entry.len(), entry.bid()))
     }
-
-    fn take_first(&mut self) {
-        self.head = self.head.wrapping_add(1);
-    }
 }
 
-/// The system calls that name memory of others.
-mod sys {
-    use std::io;
-    use std::os::fd::{BorrowedFd, RawFd};
+/// Receives what is there.
+///
+/// # Safety
+/// The memory is valid for writes of its length, and nobody else's.
+unsafe fn receive(fd: RawFd, start: *mut u8, len: u32) -> i32 {
+    // SAFETY: the memory is the caller's promise.
+    result(unsafe { libc::recv(fd, start.cast(), len as usize, libc::MSG_DONTWAIT) })
+}
 
-    use rustix::event::{PollFd, PollFlags, Timespec};
+/// Sends as much as the socket takes.
+///
+/// # Safety
+/// The message is valid, and so is the memory that it names.
+unsafe fn send(fd: RawFd, message: *const libc::msghdr) -> i32 {
+    // SAFETY: the message is the caller's promise.
+    result(unsafe { libc::sendmsg(fd, message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
+}
 
-    fn result(count: isize) -> i32 {
-        match i32::try_from(count) {
-            Ok(count @ 0..) => count,
-            _ => -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
-        }
-    }
-
-    /// Receives what is there.
-    ///
-    /// # Safety
-    /// The memory is valid for writes of its length, and nobody else's.
-    pub(super) unsafe fn receive(fd: RawFd, start: *mut u8, len: u32) -> i32 {
-        // SAFETY: the memory is the caller's promise.
-        result(unsafe { libc::recv(fd, start.cast(), len as usize, libc::MSG_DONTWAIT) })
-    }
-
-    /// Sends as much as the socket takes.
-    ///
-    /// # Safety
-    /// The message is valid, and so is the memory that it names.
-    pub(super) unsafe fn send(fd: RawFd, message: *const libc::msghdr) -> i32 {
-        // SAFETY: the message is the caller's promise.
-        result(unsafe { libc::sendmsg(fd, message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
-    }
-
-    /// Adds one to an eventfd. Its other owners decide whether that may wait, so it is asked before.
-    pub(super) fn signal(fd: RawFd) -> i32 {
-        // SAFETY: it is open while the call is submitted; one that waits has a duplicate (poll.3).
-        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        match rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::OUT)], Some(&now)) {
-            Ok(0) => -libc::EAGAIN,
-            Ok(_) => match rustix::io::write(fd, &1u64.to_ne_bytes()) {
-                Ok(count) => count as i32,
-                Err(error) => -error.raw_os_error(),
-            },
+/// Adds one to an eventfd. Its other owners decide whether that may wait, so it is asked before.
+fn signal(fd: RawFd) -> i32 {
+    // SAFETY: it is open while the call is submitted; one that waits has a duplicate (poll.3).
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    match rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::OUT)], Some(&Timespec::default())) {
+        Ok(0) => -libc::EAGAIN,
+        Ok(_) => match rustix::io::write(fd, &1u64.to_ne_bytes()) {
+            Ok(count) => count as i32,
             Err(error) => -error.raw_os_error(),
-        }
+        },
+        Err(error) => -error.raw_os_error(),
     }
 }

@@ -85,7 +85,7 @@ impl Fixture {
         let (mut seen, mut idle): (Vec<Observed>, _) = (Vec::new(), 0);
         // A helper may take its time.
         while idle < 3 || idle < 5000 && !must.iter().all(|data| seen.iter().any(|(of, ..)| of == data)) {
-            self.ring.turn(Wait::AtMost(ms(1)));
+            self.ring.turn(Some(ms(1)));
             idle += 1;
             while let Some(completion) = self.ring.reap() {
                 idle = 0;
@@ -322,7 +322,7 @@ impl Both {
                     fixture.ring.signal(bell.as_fd(), None);
                     let mut ready = [rustix::event::PollFd::new(&bell, rustix::event::PollFlags::IN)];
                     while rustix::event::poll(&mut ready, Some(&rustix::event::Timespec::default())) != Ok(1) {
-                        fixture.ring.turn(Wait::AtMost(ms(1)));
+                        fixture.ring.turn(Some(ms(1)));
                     }
                     let mut count = [0; 8];
                     fs::File::from(bell).read_exact(&mut count).unwrap();

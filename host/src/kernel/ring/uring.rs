@@ -3,14 +3,14 @@
 //! Submissions are collected and go to the kernel once per turn, in the same system call that waits.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 
 use io_uring::types::{Fd, Fixed as File, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
 use fairlift_core::Duration;
 
-use super::{Completion, FILES, Wait};
+use super::{Completion, FILES};
 use crate::kernel::buffer::{BLOCK, Pool, RecvRing};
 use crate::kernel::call::{Call, Pieces, Work};
 
@@ -19,7 +19,7 @@ const RECV_GROUP: u16 = 0;
 
 /// A worker's io_uring, with its registered files and memory.
 pub(crate) struct Uring {
-    ring: IoUring,
+    pub(super) ring: IoUring,
     /// Which blocks of the pool's arena are registered as fixed buffers.
     fixed: Vec<Fixed>,
     /// How long pauses are that were not submitted yet: the kernel reads it then.
@@ -34,6 +34,7 @@ enum Fixed {
     Refused,
 }
 
+/// What is not said here is said of [`Ring`](super::Ring)'s methods of the same names.
 impl Uring {
     /// The kernel gives it at most `threads` threads for calls that would block in files and block devices (it calls that bounded work),
     /// and as many for all else (unbounded): for this ring, whatever others have.
@@ -73,15 +74,10 @@ impl Uring {
             .unwrap_or(16))
     }
 
-    /// Makes room for `count` fixed files.
-    ///
-    /// # Errors
-    /// The kernel does not take that many: more than the process may have open, or there is no memory.
     pub(super) fn make_room_for_files(&self, count: u32) -> io::Result<()> {
         if count == 0 { Ok(()) } else { self.ring.submitter().register_files_sparse(count) }
     }
 
-    /// Makes a descriptor known to the kernel as the fixed file of that number; `None`: the number means nothing any more.
     pub(super) fn set_file(&self, number: u32, fd: Option<RawFd>) {
         if let Err(error) = self.ring.submitter().register_files_update(number, &[fd.unwrap_or(-1)]) {
             // Its requests fail, each with an error to its client.
@@ -89,13 +85,11 @@ impl Uring {
         }
     }
 
-    /// Gives the files back at once; when the ring goes, the kernel takes its time.
     pub(super) fn unregister_files(&self) {
         // There may be none.
         let _ = self.ring.submitter().unregister_files();
     }
 
-    /// Prepares to register the pool's blocks as they come into use.
     pub(super) fn register_pool(&mut self, pool: &Pool) {
         let state = match self.ring.submitter().register_buffers_sparse(u32::from(pool.blocks())) {
             Ok(()) => Fixed::NotYet,
@@ -104,15 +98,12 @@ impl Uring {
         self.fixed = vec![state; usize::from(pool.blocks())];
     }
 
-    /// Registers the ring of receive buffers, which must live as long as the ring is used.
     pub(super) fn register_recv(&self, recv: &RecvRing) -> io::Result<()> {
         let (address, entries) = recv.entries();
         // SAFETY: the memory holds `entries` zeroed entries on a page boundary; the worker drops the ring before it.
         unsafe { self.ring.submitter().register_buf_ring_with_flags(address, entries, RECV_GROUP, 0) }
     }
 
-    /// Whether a block of the pool may be named as fixed buffer; registers it if that was not tried yet.
-    ///
     /// The kernel counts registered memory as locked: where the limit (`ulimit -l`) is reached, the rest is not
     /// registered, and works all the same.
     pub(super) fn is_fixed(&mut self, pool: &Pool, block: u16) -> bool {
@@ -126,7 +117,6 @@ impl Uring {
         *state == Fixed::Yes
     }
 
-    /// Forgets a block, which is registered again when it is used.
     pub(super) fn forget(&mut self, block: u16) -> bool {
         let Some(state) = self.fixed.get_mut(usize::from(block)).filter(|state| **state == Fixed::Yes) else {
             return true;
@@ -140,11 +130,8 @@ impl Uring {
         forgotten.is_ok()
     }
 
-    /// Adds a call to the next batch; it completes with this data.
-    ///
     /// # Safety
-    /// All memory that `call` names stays valid, and is left to the kernel, until its completion was taken. Its descriptor stays open until
-    /// that too, but for [`poll`](Self::poll), [`signal`](Self::signal) and accepting calls: until they are submitted.
+    /// That of [`Ring::push`](super::Ring::push).
     #[inline(always)]
     pub(super) unsafe fn push(&mut self, call: Call, data: u64) {
         let entry = entry(call).user_data(data);
@@ -152,7 +139,6 @@ impl Uring {
         unsafe { self.push_entry(&entry) }
     }
 
-    /// Completes with this data after so long.
     pub(super) fn pause(&mut self, length: Duration, data: u64) {
         let length = Box::new(timespec(length));
         let entry = opcode::Timeout::new(&raw const *length).build().user_data(data);
@@ -179,11 +165,10 @@ impl Uring {
         self.ring.submission().is_empty()
     }
 
-    /// Submits what was collected, and waits for at least one completion if `wait` says so and until when.
-    pub(super) fn turn(&mut self, wait: Wait) {
-        let result = match wait {
-            Wait::ForEver => self.ring.submit_and_wait(1),
-            Wait::AtMost(length) => {
+    pub(super) fn turn(&mut self, most: Option<Duration>) {
+        let result = match most {
+            None => self.ring.submit_and_wait(1),
+            Some(length) => {
                 let timespec = timespec(length);
                 self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timespec))
             }
@@ -191,22 +176,20 @@ impl Uring {
         self.expect(result);
     }
 
-    /// Whether something has completed: seen without a system call, so that it can be asked in a loop.
+    /// Without a system call.
     pub(super) fn has_news(&mut self) -> bool {
         self.ring.submission().taskrun() || !self.ring.completion().is_empty()
     }
 
-    /// Submits what was collected without waiting.
     pub(super) fn submit(&mut self) {
         let result = self.ring.submit();
         self.expect(result);
     }
 
-    /// The next completion.
     #[inline]
     pub(super) fn reap(&mut self) -> Option<Completion> {
         let entry = self.ring.completion().next()?;
-        Some(Completion::of_kernel(entry.user_data(), entry.result(), entry.flags()))
+        Some(Completion { data: entry.user_data(), result: entry.result(), flags: entry.flags() })
     }
 
     fn expect(&mut self, result: io::Result<usize>) {
@@ -255,7 +238,6 @@ macro_rules! file_entry {
     }};
 }
 
-/// A call as io_uring takes it.
 #[inline(always)]
 fn entry(call: Call) -> squeue::Entry {
     static ONE: [u8; 8] = 1u64.to_ne_bytes();
@@ -291,12 +273,5 @@ fn entry(call: Call) -> squeue::Entry {
 }
 
 fn timespec(length: Duration) -> Timespec {
-    let nanos = length.as_nanos();
-    Timespec::new().sec(nanos / 1_000_000_000).nsec((nanos % 1_000_000_000) as u32)
-}
-
-impl AsRawFd for Uring {
-    fn as_raw_fd(&self) -> RawFd {
-        self.ring.as_raw_fd()
-    }
+    std::time::Duration::from_nanos(length.as_nanos()).into()
 }

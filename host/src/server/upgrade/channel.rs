@@ -23,7 +23,6 @@ pub(in crate::server) struct Message {
     pub(in crate::server) descriptors: Vec<OwnedFd>,
 }
 
-/// Why there is no message.
 #[derive(Debug)]
 pub(in crate::server) enum NoMessage {
     /// The other side has ended.
@@ -45,8 +44,6 @@ impl From<io::Error> for NoMessage {
 pub(in crate::server) struct Channel(UnixStream);
 
 impl Channel {
-    /// # Errors
-    /// The socket is none.
     pub(in crate::server) fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(LOOK))?;

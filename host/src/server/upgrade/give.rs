@@ -11,7 +11,7 @@ use fairlift_core::record::Record;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::channel::{Channel, Message, NoMessage};
-use super::{LEAVE, LOOK, PATIENCE, READY};
+use super::{LEAVE, LOOK, PATIENCE, READY, with};
 use crate::config::Address;
 use crate::control::arrange::address;
 use crate::device::Device;
@@ -92,12 +92,6 @@ impl Handle {
     }
 }
 
-fn with(part: &str, what: &str) -> Record {
-    let mut says = Record::default();
-    says.put(part, &what);
-    says
-}
-
 fn no_answer(why: NoMessage) -> String {
     match why {
         NoMessage::Ended => "the new server has ended; its own messages say why".into(),
@@ -134,8 +128,7 @@ impl Shared {
         }
         let clients = service.clients();
         let encrypted = |by| clients.values().filter(|client| client.unsent.encryption() == Some(by)).count();
-        let (bound, ours, kernels) =
-            (encrypted(Encryption::Bound), encrypted(Encryption::Process), encrypted(Encryption::Kernel));
+        let [bound, ours, kernels] = [Encryption::Bound, Encryption::Process, Encryption::Kernel].map(encrypted);
         let by_kernel = ours == 0 || ktls::is_there();
         let (moved, closed) = if by_kernel { (kernels + ours, bound) } else { (kernels, bound + ours) };
         in_the_way.extend(self.served.stays());
@@ -145,30 +138,22 @@ impl Shared {
         let devices = self.served.devices().iter().filter(|device| device.live).count();
         let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
         let by_tls = if moved > 0 { format!(", {moved} of them with TLS, by the kernel's") } else { String::new() };
+        let listeners = count(service.listeners.list().len(), "listener");
         let mut plan = vec![
             format!("{} go over{by_tls}", count(clients.len().saturating_sub(devices + closed), "connection")),
-            format!(
-                "{} and {} go over open",
-                count(service.listeners.list().len(), "listener"),
-                count(files.len(), "file")
-            ),
+            format!("{listeners} and {} go over open", count(files.len(), "file")),
             "the schedulers' learned state, counters and the numbers of events go on".into(),
         ];
         if links > 0 {
             plan.push(format!("{} to other servers go over open", count(links, "connection")));
         }
         if devices > 0 {
-            plan.push(format!(
-                "the kernel keeps what is asked of {} until the new server has it",
-                count(devices, "block device")
-            ));
+            let of = count(devices, "block device");
+            plan.push(format!("the kernel keeps what is asked of {of} until the new server has it"));
         }
         if closed > 0 {
-            let remedy = if by_kernel {
-                ""
-            } else {
-                " (the kernel's TLS could take them over, and is not loaded: modprobe tls)"
-            };
+            let unloaded = " (the kernel's TLS could take them over, and is not loaded: modprobe tls)";
+            let remedy = if by_kernel { "" } else { unloaded };
             plan.push(format!(
                 "{} with TLS to be closed once all is answered; their clients connect again{remedy}",
                 count(closed, "connection")
@@ -195,10 +180,8 @@ impl Shared {
         if self.served.service.hold.is_on() {
             return Err("the server has not taken over itself yet".into());
         }
-        let goes_on = || match self.served.service.draining.load(Ordering::Acquire) {
-            true => Err("the server ends".to_owned()),
-            false => Ok(()),
-        };
+        let ends = || self.served.service.draining.load(Ordering::Acquire);
+        let goes_on = || if ends() { Err("the server ends".to_owned()) } else { Ok(()) };
         goes_on()?;
         let plan = self.plan_hand_over().map_err(|all| all.join("\n"))?;
         let off = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| error.to_string())?;

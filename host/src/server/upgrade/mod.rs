@@ -51,6 +51,8 @@ pub use take::Taking;
 
 use std::time::Duration;
 
+use fairlift_core::record::Record;
+
 /// How long what clients have asked may take to end once they stand still; with it, how long a new server may take to have them. Chosen: a
 /// client's own patience is 30 s or more, and a disk that works ends what it has in a tenth of this.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -60,3 +62,10 @@ const READY: Duration = Duration::from_secs(120);
 const LEAVE: Duration = Duration::from_secs(1);
 /// How often it is looked whether the server ends meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// What a message says with one part.
+fn with(part: &str, what: &str) -> Record {
+    let mut says = Record::default();
+    says.put(part, &what);
+    says
+}

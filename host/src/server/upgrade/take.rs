@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use fairlift_core::record::Record;
 
-use super::READY;
 use super::channel::{Channel, Message, NoMessage};
+use super::{READY, with};
 use crate::Error;
 use crate::config::{Address, Config, Listener};
 use crate::device::handed::{HandedFiles, Links};
@@ -118,12 +118,10 @@ impl Taking {
             }
             let name = listener.address.to_string();
             // With port 0 the kernel had chosen one.
-            let any_port = name.strip_suffix(":0").map(|host| format!("{host}:"));
+            let any_port = name.strip_suffix(":0");
             let is_it = |there: &String| {
                 *there == name
-                    || any_port.as_ref().is_some_and(|host| {
-                        there.rsplit_once(':').is_some_and(|(its, _)| host[..host.len() - 1] == *its)
-                    })
+                    || any_port.is_some_and(|host| there.rsplit_once(':').is_some_and(|(its, _)| its == host))
             };
             let at = self.listeners.iter().position(|(there, ..)| is_it(there)).ok_or_else(|| Error::Listen {
                 address: name.clone(),
@@ -154,9 +152,7 @@ impl Taking {
     }
 
     fn say_why(&self, why: &str) {
-        let mut says = Record::default();
-        says.put("why", &why);
-        let _ = self.channel.tell("refused", says); // it may have ended
+        let _ = self.channel.tell("refused", with("why", why)); // it may have ended
     }
 
     /// Takes the clients of the running server, which then ends; they are served here from now on. The server of the handle was [made for

@@ -14,19 +14,13 @@ use crate::control::naming;
 use crate::device::{Backing, Device, Sharing};
 use crate::disk::{Disk, Registered};
 use crate::export::clients::Served;
-use crate::worker::Backend;
 
 /// As many exports as there are; each has at least a kilobyte.
 const EXPORTS: usize = 32_768;
 
 impl Live {
-    pub(super) fn add_export(
-        &self,
-        (backend, served): (&Backend, &Served),
-        draft: &mut Draft,
-        name: &str,
-        dry_run: bool,
-    ) -> Result<(), Why> {
+    pub(super) fn add_export(&self, draft: &mut Draft<'_>, name: &str) -> Result<(), Why> {
+        let Draft { backend, served, dry_run, .. } = *draft;
         if draft.config.exports.len() > EXPORTS {
             return Err(Why::No(format!("there are at most {EXPORTS} exports")));
         }
@@ -38,13 +32,13 @@ impl Live {
             Some(at) => at,
             None => {
                 let open = if dry_run { Backing::try_open } else { Backing::open };
-                self.open(backend, draft, (&settings, open), named.as_deref())?
+                self.open(draft, (&settings, open), named.as_deref())?
             }
         };
         let one = draft.opened[opened].clone();
         let home = draft.name(one.disk);
         let disk = draft.config.disks.iter().position(|disk| Some(&disk.name) == home);
-        let path = &draft.config.groups[usize::from(settings.group.0)].path;
+        let path = &draft.config.group(&settings).path;
         let group = draft.groups[path];
         let placed = config::Export { disk, group, ..settings };
         let mut export = arrange::export((&placed, path), &one.device, (one.disk, Sector(0)), 0)?;
@@ -55,10 +49,9 @@ impl Live {
         if let Some(why) = served.is_in_the_way(&placed) {
             return Err(Why::Wait(why));
         }
+        let wrong = |placed| Served::check(std::slice::from_ref(placed), &backend.engine).into_iter().next();
         let openings = match dry_run {
-            true => {
-                Served::check(std::slice::from_ref(&placed), &backend.engine).into_iter().next().map_or(Ok(vec![]), Err)
-            }
+            true => wrong(&placed).map_or(Ok(vec![]), Err),
             false => served.prepare(&placed, &export, &backend.engine),
         }?;
         draft.shows.insert(name.to_owned(), opened);
@@ -69,13 +62,12 @@ impl Live {
     /// Opens the backing of an export, and puts it on a disk; which of the opened it is.
     fn open(
         &self,
-        backend: &Backend,
-        draft: &mut Draft,
+        draft: &mut Draft<'_>,
         (settings, open): (&config::Export, OpenBacking),
         named: Option<&str>,
     ) -> Result<usize, Why> {
         self.is_left(settings)?;
-        self.is_written(draft, settings)?;
+        draft.is_written(settings)?;
         let device = open(&arrange::resolved(settings, &draft.config.exports)?, settings.read_only, &self.roots)?;
         match device.foreign() {
             Some(why) if !settings.read_only => {
@@ -85,21 +77,21 @@ impl Live {
         }
         let file = match device.descriptor() {
             None => None,
-            Some(_) => Some(draft.file(backend.files).ok_or_else(|| {
+            Some(_) => Some(draft.file().ok_or_else(|| {
                 format!(
                     "export \"{}\": io_uring has room for {} files of exports here, and all are taken (ulimit -n)",
-                    settings.name, backend.files
+                    settings.name, draft.backend.files
                 )
             })?),
         };
         let registered = (Arc::clone(&device), file);
         let home = draft.disk_for(&*device, named);
         let disk = match home {
-            Some(name) if !draft.disk(backend, &name).is_empty() || draft.has_put(draft.disks[&name]) => draft
-                .put_on(backend, &name, registered)
-                .map_err(|why| format!("export \"{}\": {why}", settings.name))?,
-            Some(name) => self.put_first(backend, draft, &name, &registered)?,
-            None => self.put_alone(backend, draft, &settings.name, &registered)?,
+            Some(name) if !draft.disk(&name).is_empty() || draft.put.contains_key(&draft.disks[&name]) => {
+                draft.put_on(&name, registered).map_err(|why| format!("export \"{}\": {why}", settings.name))?
+            }
+            Some(name) => draft.put_first(&name, registered)?,
+            None => draft.put_alone(&settings.name, registered)?,
         };
         let read_only = settings.read_only || device.facts().read_only;
         let sharing = settings.backing.sharing(Some(disk));
@@ -110,8 +102,7 @@ impl Live {
     /// Whether a backing can be opened: if an export of it, or of a file that it lies over, has gone a moment ago, the device of that has to be
     /// closed first. To open it would wait for its lock, and the lock for the next [`sweep`](Live::sweep).
     fn is_left(&self, settings: &config::Export) -> Result<(), Why> {
-        let (sharing, mut backing) = (settings.backing.sharing(None), settings.backing.clone());
-        let paths: Vec<_> = backing.paths().into_iter().filter_map(|path| absolute(path).ok()).collect();
+        let (sharing, paths) = (settings.backing.sharing(None), paths_of(&settings.backing));
         let path_of = |one: &Opened| one.device.path().and_then(|path| absolute(path).ok());
         let is_it = |one: &&Opened| {
             sharing != Sharing::None && one.sharing == sharing
@@ -124,24 +115,22 @@ impl Live {
         }
         Ok(())
     }
+}
 
+impl Draft<'_> {
     /// Whether a backing can be opened: a base that another export of this server writes is locked for as long as that export is there. To
     /// open it would wait for that in vain.
-    fn is_written(&self, draft: &Draft, settings: &config::Export) -> Result<(), Why> {
-        let paths_of = |backing: &config::Backing| {
-            let mut backing = backing.clone();
-            backing.paths().into_iter().filter_map(|path| absolute(path).ok()).collect::<Vec<_>>()
-        };
+    fn is_written(&self, settings: &config::Export) -> Result<(), Why> {
         let paths = paths_of(&settings.backing);
         // By their last names first: of many, few need more.
         let is_called = |path: &&Path| paths.iter().any(|one| one.file_name() == path.file_name());
-        let written = draft.opened.iter().filter(|one| !one.read_only).filter_map(|one| one.device.path());
+        let written = self.opened.iter().filter(|one| !one.read_only).filter_map(|one| one.device.path());
         let written = written.filter(is_called);
         // Tops without names are known by the directory in which they are: that several have.
         let is_file = |path: &PathBuf| paths.contains(path) && !path.is_dir();
         let mut written = written.filter_map(|path| absolute(path).ok()).filter(is_file);
         let Some(path) = written.next() else { return Ok(()) };
-        let writers = draft.config.exports.iter().filter(|one| one.name != settings.name && !one.read_only);
+        let writers = self.config.exports.iter().filter(|one| one.name != settings.name && !one.read_only);
         let name = writers.filter(|one| paths_of(&one.backing).contains(&path)).map(|one| &one.name).next();
         let writer = name.map_or_else(|| "another export".into(), |name| format!("export \"{name}\""));
         Err(Why::No(format!(
@@ -153,38 +142,35 @@ impl Live {
     }
 
     /// Puts a device on a disk that has nothing, which is made anew: the first device says what a disk is like.
-    fn put_first(&self, backend: &Backend, draft: &mut Draft, name: &str, device: &Registered) -> Result<usize, Why> {
-        let number = draft.disks[name];
-        let at = draft.config.disks.iter().position(|disk| disk.name == name).expect("it is there");
-        let disk = self.new_disk(backend, draft, &draft.config.disks[at].clone(), Some(device))?;
-        draft.config.disks[at] = disk.settings();
-        draft.set_disk(number, disk);
+    fn put_first(&mut self, name: &str, device: Registered) -> Result<usize, Why> {
+        let number = self.disks[name];
+        let at = self.config.disks.iter().position(|disk| disk.name == name).expect("it is there");
+        let disk = self.new_disk(&self.config.disks[at], &[device])?;
+        self.config.disks[at] = disk.settings();
+        self.set_disk(number, disk);
         Ok(number)
     }
 
     /// Puts a device on a disk of its own, which goes with its last export.
-    fn put_alone(&self, backend: &Backend, draft: &mut Draft, export: &str, device: &Registered) -> Result<usize, Why> {
-        let taken = draft.config.disks.iter().map(|disk| &*disk.name).collect();
+    fn put_alone(&mut self, export: &str, device: Registered) -> Result<usize, Why> {
+        let taken = self.config.disks.iter().map(|disk| &*disk.name).collect();
         let is_alone = device.0.facts().home.is_none();
         let called = naming::Called { device: device.0.called(), is_alone, export };
         let name = naming::names(taken, &[called]).remove(0);
-        let usual = &draft.config.disk_default;
-        let mut settings = config::Disk { name: name.clone(), ..usual.clone() };
+        let mut settings = config::Disk { name: name.clone(), ..self.config.disk_default.clone() };
         // Its second tenant is seen when all changes are made.
         if settings.is_usual && settings.set.is_empty() {
             settings.scheduler = Kind::usual(1, device.0.facts().rotational);
         }
-        let disk = self.new_disk(backend, draft, &settings, Some(device))?;
-        let number = self.free_disk(backend, draft);
-        draft.config.disks.push(disk.settings());
-        draft.made.insert(name.clone());
-        draft.disks.insert(name, number);
-        draft.set_disk(number, disk);
+        let disk = self.new_disk(&settings, &[device])?;
+        let number = self.free_disk();
+        self.config.disks.push(disk.settings());
+        self.made.insert(name.clone());
+        self.disks.insert(name, number);
+        self.set_disk(number, disk);
         Ok(number)
     }
-}
 
-impl Draft {
     /// The device that an export is to show, if it is open already: which of the opened it is.
     fn find_opened(&self, settings: &config::Export, named: Option<&str>) -> Result<Option<usize>, Why> {
         let disk = named.map(|name| self.disks[name]);
@@ -219,9 +205,9 @@ impl Draft {
     }
 
     /// Puts a device on a disk that has others.
-    fn put_on(&mut self, backend: &Backend, name: &str, device: Registered) -> Result<usize, String> {
+    fn put_on(&mut self, name: &str, device: Registered) -> Result<usize, String> {
         let number = self.disks[name];
-        let disk = self.disk(backend, name);
+        let disk = self.disk(name);
         let put = self.put.entry(number).or_default();
         put.push(device);
         disk.could_take(put)?;
@@ -245,6 +231,11 @@ impl Opened {
         let same_path = || matches!(sharing, Sharing::File(..)) && self.device.path() == settings.about().file;
         sharing != Sharing::None && self.sharing == sharing || same_path()
     }
+}
+
+/// The files of a backing, by their absolute paths.
+fn paths_of(backing: &Backing) -> Vec<PathBuf> {
+    backing.clone().paths().into_iter().filter_map(|path| absolute(path).ok()).collect()
 }
 
 fn still_left(settings: &config::Export) -> String {
