@@ -136,7 +136,7 @@ impl App {
         let (handle, looks) = (self.handle.clone(), self.looks.clone());
         let text = ask(move || {
             let (state, view) = handle.state().zip(handle.view(true)).ok_or(Refused::Ended)?;
-            Ok::<_, Refused>(metrics::text(&role, &state, view, &looks, handle.pools(), format))
+            Ok::<_, Refused>(metrics::text(&role, &state, &view, &looks, &handle.pools(), format))
         });
         Ok(self.texts.answer(text.await??, format))
     }
