@@ -71,8 +71,8 @@ impl Top {
     }
 
     fn arrange(&mut self) {
-        let tenants = self.answer["tenants"].as_array().into_iter().flatten();
-        self.rows = tenants.map(TenantRow::new).filter(|row| row.holds(&self.filter)).collect();
+        let tenants = tables::list(&self.answer["tenants"]);
+        self.rows = tenants.iter().map(TenantRow::new).filter(|row| row.holds(&self.filter)).collect();
         rows::sort(&mut self.rows, self.sort, self.is_reversed);
     }
 
@@ -166,7 +166,7 @@ impl Top {
 
     fn head(&self) -> String {
         let count = |name: &str| tables::text(&self.answer[name]);
-        let tenants = self.answer["tenants"].as_array().map_or(0, Vec::len);
+        let tenants = tables::list(&self.answer["tenants"]).len();
         let shown = if self.filter.is_empty() && !self.is_typing {
             format!("{tenants} tenants")
         } else {
@@ -176,7 +176,7 @@ impl Top {
     }
 
     fn disks(&self, most: usize, width: usize) -> Vec<String> {
-        let disks = self.answer["disks"].as_array().map_or(&[][..], Vec::as_slice);
+        let disks = tables::list(&self.answer["disks"]);
         let longest = disks.iter().map(|disk| rows::columns(&tables::text(&disk["name"]))).max().unwrap_or(0);
         let name = longest.clamp(14, width.saturating_sub(66).max(14)); // of what the others leave
         let mut lines = vec![format!(
