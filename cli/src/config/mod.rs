@@ -22,7 +22,7 @@ use fairlift_core::ceiling::Bounds;
 use fairlift_core::{GroupId, sched};
 use fairlift_lab::suggestion;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
 
 use crate::control::ControlPlace;
 use crate::syntax::groups::Tree;
@@ -41,7 +41,7 @@ use section::{Placed, Section, join, show};
 pub(crate) const EXAMPLE: &str = include_str!("example.toml");
 
 /// All that a config file says; what it doesn't say is `None`.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(crate) struct File {
     /// `[disk.…]`, in the order of the file.
     pub(crate) disks: Vec<Disk>,
@@ -212,7 +212,7 @@ impl Reading<'_> {
             }
         }
         let disks: Vec<_> = self.sections(document, DISK).iter().map(|section| self.disk(section)).collect();
-        let mut groups = Tree::new();
+        let mut groups = Tree::default();
         let sections = self.sections(document, GROUP);
         let mut bounds = BTreeMap::new();
         let mut delegated = BTreeMap::new();
@@ -220,10 +220,9 @@ impl Reading<'_> {
         let weighed = sections.iter().filter_map(&mut group).collect();
         let exports = self.sections(document, EXPORT);
         let exports = exports.iter().filter_map(|section| self.export(section, &disks, &mut groups)).collect();
-        let floors = sections
-            .iter()
-            .filter_map(|section| Some(Placed { value: section.name.clone(), at: section.raw("min")?.span() }));
-        let floors = floors.collect();
+        let floor =
+            |section: &Section<'_>| Some(Placed { value: section.name.clone(), at: section.raw("min")?.span() });
+        let floors = sections.iter().filter_map(floor).collect();
         let clients: Vec<_> = self.sections(document, CLIENT).iter().map(|section| self.client(section)).collect();
         let empty = |value: &Spanned<DeValue<'_>>| value.get_ref().as_table().is_some_and(|all| all.is_empty());
         if let Some((key, _)) = document.get_key_value(CLIENT.name).filter(|(_, value)| empty(value)) {
@@ -240,30 +239,30 @@ impl Reading<'_> {
     /// The tables `[sort.NAME]`, in the order of the file.
     fn sections<'d>(&mut self, document: &'d DeTable<'d>, sort: Sort) -> Vec<Section<'d>> {
         let Some((key, value)) = document.get_key_value(sort.name) else { return Vec::new() };
-        let Some(table) = value.get_ref().as_table() else {
-            self.note(
-                key.span(),
-                sort.name,
-                format!("must be written {}, not as {}", sort.header, show(value.get_ref())),
-            );
-            return Vec::new();
-        };
-        let mut entries: Vec<_> = table.iter().collect();
+        let table = self.table(sort, key.span(), sort.name, value);
+        let mut entries: Vec<_> = table.into_iter().flatten().collect();
         entries.sort_by_key(|(name, _)| name.span().start);
-        let mut sections = Vec::new();
-        for (name, value) in entries {
+        let section = |(name, value): (&'d Spanned<DeString<'d>>, &'d Spanned<DeValue<'d>>)| {
             let path = join(sort.name, name.get_ref());
-            match value.get_ref().as_table() {
-                Some(table) => {
-                    sections.push(Section::new(path, name.get_ref(), name.span(), sort, table, self.mistakes));
-                }
-                None => {
-                    let says = format!("must be written {}, not as {}", sort.header, show(value.get_ref()));
-                    self.note(name.span(), &path, says);
-                }
-            }
+            let table = self.table(sort, name.span(), &path, value)?;
+            Some(Section::new(path, name.get_ref(), name.span(), sort, table, self.mistakes))
+        };
+        entries.into_iter().filter_map(section).collect()
+    }
+
+    /// A value that must be a table, as the header of its sort says.
+    fn table<'d>(
+        &mut self,
+        sort: Sort,
+        at: Range<usize>,
+        key: &str,
+        value: &'d Spanned<DeValue<'d>>,
+    ) -> Option<&'d DeTable<'d>> {
+        let table = value.get_ref().as_table();
+        if table.is_none() {
+            self.note(at, key, format!("must be written {}, not as {}", sort.header, show(value.get_ref())));
         }
-        sections
+        table
     }
 
     fn disk(&mut self, section: &Section<'_>) -> Disk {
@@ -409,11 +408,7 @@ impl Reading<'_> {
 
     fn server(&mut self, document: &DeTable<'_>) -> Server {
         let Some((key, value)) = document.get_key_value(SERVER.name) else { return Server::default() };
-        let Some(table) = value.get_ref().as_table() else {
-            let says = format!("must be written [server], not as {}", show(value.get_ref()));
-            self.note(key.span(), SERVER.name, says);
-            return Server::default();
-        };
+        let Some(table) = self.table(SERVER, key.span(), SERVER.name, value) else { return Server::default() };
         let section = Section::new(SERVER.name.into(), "", key.span(), SERVER, table, self.mistakes);
         let mut server = Server { at: Some(section.at.clone()), places: section.places(), ..Server::default() };
         section.put(self.mistakes, SERVER_ROWS, &mut server);

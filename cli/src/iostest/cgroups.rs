@@ -85,7 +85,7 @@ mod tests {
         assert!(Mount::at(dir.path()).unwrap_err().contains("no io controller"));
         fs::write(dir.path().join("cgroup.controllers"), "cpu io memory\n").unwrap();
         let mount = Mount::at(dir.path()).unwrap();
-        let mut tree = Tree::new();
+        let mut tree = Tree::default();
         for (path, weight) in [("/a", 100), ("/a/x", 300)] {
             let group = tree.place(path).unwrap();
             tree.weigh(group, Weight::new(weight));

@@ -447,7 +447,7 @@ fn groups(flags: &IostestArgs, note: &mut impl FnMut(&str, String)) -> Option<(V
         return groups_of(path).map_err(|says| note("--groups", says)).ok();
     }
     if !flags.group_mode && flags.nrgrp.is_none() && flags.weights.is_empty() {
-        return Some((Tree::new().into_groups(), Limits::new()));
+        return Some((Tree::default().into_groups(), Limits::new()));
     }
     let given = flags.weights.len();
     let number = flags.nrgrp.map_or(if given > 0 { given } else { 8 }, usize::from);
@@ -460,7 +460,7 @@ fn groups(flags: &IostestArgs, note: &mut impl FnMut(&str, String)) -> Option<(V
     let usual =
         (1..=number).map(|place| Weight::new(Weight::MAX.get().min(u16::try_from(place * 100).unwrap_or(u16::MAX))));
     let weights: Vec<Weight> = if given > 0 { flags.weights.clone() } else { usual.collect() };
-    let mut tree = Tree::new();
+    let mut tree = Tree::default();
     for (place, weight) in weights.into_iter().enumerate() {
         match tree.place(&format!("/g{}", place + 1)) {
             Ok(group) => tree.weigh(group, weight),

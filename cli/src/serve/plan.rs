@@ -69,17 +69,7 @@ pub(crate) fn plan(
     mistakes: &mut Vec<Mistake>,
 ) -> Plan {
     let from_file = file.is_some();
-    let mut file = file.unwrap_or_else(|| File {
-        disks: Vec::new(),
-        exports: Vec::new(),
-        groups: Tree::new(),
-        bounds: BTreeMap::new(),
-        weighed: Vec::new(),
-        delegated: BTreeMap::new(),
-        floors: Vec::new(),
-        clients: Vec::new(),
-        server: Server::default(),
-    });
+    let mut file = file.unwrap_or_default();
     let mut places = Places::new(flags, &file);
     let exports = exports(flags, &mut file, from_file, &mut places, mistakes);
     weigh(flags, &mut file.groups, &exports, &mut places, mistakes);

@@ -10,12 +10,14 @@ const GROUPS: usize = u16::MAX as usize;
 #[derive(Clone, Debug)]
 pub(crate) struct Tree(Vec<Group>);
 
-impl Tree {
+impl Default for Tree {
     /// The root alone.
-    pub(crate) fn new() -> Self {
+    fn default() -> Self {
         Self(vec![Group::root()])
     }
+}
 
+impl Tree {
     /// The group of that path, made with its parents and the default weight if it is not there yet.
     ///
     /// # Errors
@@ -83,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_group_comes_with_its_parents_before_it() {
-        let mut tree = Tree::new();
+        let mut tree = Tree::default();
         let alice = tree.place("/tenants/alice").unwrap();
         assert_eq!(tree.place("/tenants/alice"), Ok(alice), "naming it again is no new group");
         tree.place("/tenants/bob").unwrap();
@@ -105,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_malformed_path_is_refused() {
-        let mut tree = Tree::new();
+        let mut tree = Tree::default();
         let deep = "/a".repeat(33);
         for (path, why) in [
             ("", "a group's path starts at the root: \"/\""),
