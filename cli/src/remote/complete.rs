@@ -88,15 +88,13 @@ impl Typed {
 
     /// The server's objects of a kind; empty: no server answers.
     pub(super) fn names(&self, kind: Kind) -> Vec<String> {
-        let (path, key) = match kind {
-            Kind::Export => ("/v1/exports", "name"),
-            Kind::Disk => ("/v1/disks", "name"),
-            Kind::Listener => ("/v1/listeners", "address"),
-            Kind::Client => ("/v1/clients", "name"),
-            Kind::Group => ("/v1/groups", "path"),
+        let key = match kind {
+            Kind::Export | Kind::Disk | Kind::Client => "name",
+            Kind::Listener => "address",
+            Kind::Group => "path",
         };
         let mut all = Vec::new();
-        match self.ask(path) {
+        match self.ask(&format!("/v1/{}s", kind.name())) {
             Some(Value::Array(list)) => list.iter().for_each(|one| collect(one, key, &mut all)),
             Some(tree) => collect(&tree, key, &mut all),
             None => {}

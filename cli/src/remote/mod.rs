@@ -31,6 +31,7 @@ pub(crate) use upgrade::{Running, upgrade};
 use crate::blktrace::Taken;
 use crate::control::{Kind, parse_kind};
 use crate::syntax::backing;
+use crate::syntax::place::encode;
 use crate::terminal::complaint::{self, Complaint};
 use crate::terminal::output;
 use fairlift::config::Backing;
@@ -77,16 +78,14 @@ pub(crate) fn why(args: &WhyArgs) -> ExitCode {
     type Renderer = fn(&Value) -> String;
     let (path, render): (String, Renderer) = match &args.of {
         None => ("/v1/why?".into(), tables::why_each),
-        Some(path) if path.starts_with('/') => {
-            (format!("/v1/why?tenant={}&", encoded(path, false)), tables::why_tenant)
-        }
-        Some(export) => (format!("/v1/why/{}?", encoded(export, false)), tables::why),
+        Some(path) if path.starts_with('/') => (format!("/v1/why?tenant={}&", encoded(path)), tables::why_tenant),
+        Some(export) => (format!("/v1/why/{}?", encoded(export)), tables::why),
     };
     ask(&args.at, Method::GET, &format!("{path}seconds={}", args.seconds), render)
 }
 
 pub(crate) fn trace(args: &TraceArgs) -> ExitCode {
-    let export = args.export.as_ref().map_or_else(String::new, |name| format!("&export={}", encoded(name, false)));
+    let export = args.export.as_ref().map_or_else(String::new, |name| format!("&export={}", encoded(name)));
     let path = format!("/v1/trace?seconds={}{export}", args.seconds);
     let mut taken = Taken::default();
     let Some(output) = &args.output else {
@@ -282,29 +281,15 @@ fn thaw(server: &Server, path: &str, disk: &mut Value) {
 
 /// The path of one thing: what is not plain in a name is encoded.
 fn thing(kind: Kind, name: &str) -> String {
-    let (folder, slash_is_plain) = match kind {
-        Kind::Group => ("groups", true),
-        Kind::Export => ("exports", false),
-        Kind::Disk => ("disks", false),
-        Kind::Listener => ("listeners", true),
-        Kind::Client => ("clients", false),
-    };
     let name =
         if kind == Kind::Group { name.strip_prefix('/').filter(|rest| !rest.is_empty()).unwrap_or(name) } else { name };
-    format!("/v1/{folder}/{}", encoded(name, slash_is_plain))
+    let plain: &[u8] = if matches!(kind, Kind::Group | Kind::Listener) { b":/" } else { b":" };
+    format!("/v1/{}s/{}", kind.name(), encode(name.as_bytes(), plain))
 }
 
 /// A name as a part of a path.
-fn encoded(name: &str, slash_is_plain: bool) -> String {
-    let mut path = String::new();
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b':' => path.push(byte as char),
-            b'/' if slash_is_plain => path.push('/'),
-            _ => path += &format!("%{byte:02X}"),
-        }
-    }
-    path
+fn encoded(name: &str) -> String {
+    encode(name.as_bytes(), b":")
 }
 
 fn keys(typed: &[String], example: &str) -> Result<Map<String, Value>, String> {

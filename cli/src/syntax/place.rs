@@ -359,7 +359,7 @@ fn unix_path(socket: &std::os::fd::OwnedFd) -> Option<PathBuf> {
 }
 
 /// Percent-encodes everything but unreserved characters (RFC 3986) and those in `also`.
-fn encode(bytes: &[u8], also: &[u8]) -> String {
+pub(crate) fn encode(bytes: &[u8], also: &[u8]) -> String {
     let mut out = String::new();
     for &byte in bytes {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || also.contains(&byte) {

@@ -98,7 +98,7 @@ fn look(server: &Server, seconds: f64) -> Result<Value, String> {
 fn ask_why(server: &Arc<Server>, export: String, say: &Sender<Heard>) {
     let (server, say) = (Arc::clone(server), say.clone());
     std::thread::spawn(move || {
-        let path = format!("/v1/why/{}", encoded(&export, false));
+        let path = format!("/v1/why/{}", encoded(&export));
         let answer = server.ask(Method::GET, &path, None, None).map(|answer| answer.value);
         let _ = say.send(Heard::Why(answer)); // nobody may watch any more
     });
