@@ -32,8 +32,9 @@ pub(crate) struct At {
 
 /// Where the server is, and how to be let in.
 pub(crate) struct Server {
-    address: Address,
-    shown: String,
+    pub(super) address: Address,
+    /// For people.
+    pub(super) shown: String,
     token: Option<String>,
     /// The certificate for a server that wants one, and the client's name in it.
     tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
@@ -70,16 +71,6 @@ impl Server {
             Ok(Self { shown: place::show(&place.address), address: place.address, token, tls })
         };
         named().map_err(|why: String| format!("--control {text}: {why}"))
-    }
-
-    /// Where it is.
-    pub(crate) const fn address(&self) -> &Address {
-        &self.address
-    }
-
-    /// Where it is, for people.
-    pub(crate) fn shown(&self) -> &str {
-        &self.shown
     }
 
     /// Asks, and reads the answer.

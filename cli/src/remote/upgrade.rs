@@ -69,8 +69,8 @@ pub(crate) fn upgrade(args: &UpgradeArgs) -> ExitCode {
 
 fn attempt(args: &UpgradeArgs) -> Result<(), String> {
     let server = Server::find(&args.at)?;
-    let Address::Unix(socket) = server.address() else {
-        return Err(format!("{}: a server is taken over at a unix socket of control", server.shown()));
+    let Address::Unix(socket) = &server.address else {
+        return Err(format!("{}: a server is taken over at a unix socket of control", server.shown));
     };
     let socket = std::path::absolute(socket).map_err(|error| format!("{}: {error}", socket.display()))?;
     let running: Value = server.ask(Method::POST, "/v1/upgrade", None, None)?.value;

@@ -331,9 +331,8 @@ fn run(
     reload.warnings(&handle).iter().for_each(|warning| tracing::warn!("{warning}"));
     let file = Arc::clone(&reload) as Arc<dyn control::ConfigFile>;
     let start = {
-        let process = control::StartedAs::now(captive::directory().is_some(), systemd::tell);
-        let memory = kept.as_ref().and_then(Kept::memory);
-        let process = Arc::new(process.with(memory.map(|memory| (learned::NAME, memory))));
+        let memory = kept.as_ref().and_then(Kept::memory).map(|memory| (learned::NAME, memory));
+        let process = Arc::new(control::StartedAs::now(captive::directory().is_some(), systemd::tell, memory));
         let handle = handle.clone();
         move |endpoints| {
             kept.map_or(Ok(()), |kept| kept.keep(handle.clone()))?;
