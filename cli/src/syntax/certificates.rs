@@ -119,13 +119,18 @@ impl Files<'_> {
         Ok(bytes)
     }
 
-    fn certificates(&mut self, name: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    /// What a file has of one kind, which is called `what`.
+    fn all<T: PemObject>(&mut self, name: &str, what: &str) -> Result<Vec<T>, String> {
         let bytes = self.read(name)?;
-        match CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>() {
-            Ok(all) if all.is_empty() => Err(format!("{}: no certificate in it", self.path(name).display())),
+        match T::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>() {
+            Ok(all) if all.is_empty() => Err(format!("{}: no {what} in it", self.path(name).display())),
             Ok(all) => Ok(all),
             Err(error) => Err(self.malformed(name, &error)),
         }
+    }
+
+    fn certificates(&mut self, name: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+        self.all(name, "certificate")
     }
 
     fn key(&mut self, name: &str) -> Result<PrivateKeyDer<'static>, String> {
@@ -143,12 +148,7 @@ impl Files<'_> {
         if !self.path(name).try_exists().unwrap_or(true) {
             return Ok(Vec::new());
         }
-        let bytes = self.read(name)?;
-        match CertificateRevocationListDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>() {
-            Ok(all) if all.is_empty() => Err(format!("{}: no revocation list in it", self.path(name).display())),
-            Ok(all) => Ok(all),
-            Err(error) => Err(self.malformed(name, &error)),
-        }
+        self.all(name, "revocation list")
     }
 
     fn roots(&self, name: &str, certificates: Vec<CertificateDer<'static>>) -> Result<RootCertStore, String> {
