@@ -204,6 +204,17 @@ pub(crate) struct IostestArgs {
     pub(crate) html: Option<PathBuf>,
 }
 
+impl IostestArgs {
+    /// The flag that says what is measured, and its value.
+    pub(super) fn measured(&self) -> (&'static str, Option<String>) {
+        match (&self.target, &self.dir) {
+            (Some(uri), _) => ("--target", Some(uri.clone())),
+            (None, Some(dir)) => ("--dir", Some(dir.display().to_string())),
+            (None, None) => ("--device", self.device.clone().or_else(|| self.path.clone())),
+        }
+    }
+}
+
 /// The workloads and the models, then examples.
 fn lists() -> String {
     let mut out = String::from("Workloads:\n");

@@ -8,25 +8,13 @@ use super::args::IostestArgs;
 use crate::terminal::output::quoted;
 
 /// The command line that repeats a measurement (plan.2); the places of reports are left out, because they change nothing.
-pub(super) fn command(
-    flags: &IostestArgs,
-    plan: &Plan,
-    device: &str,
-    scheduler: sched::Kind,
-    set: &[(String, String)],
-) -> String {
+pub(super) fn command(flags: &IostestArgs, plan: &Plan, scheduler: sched::Kind, set: &[(String, String)]) -> String {
     let list = |numbers: &[u32]| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let is_served = flags.target.is_some() || flags.dir.is_some();
-    let from = if flags.target.is_some() {
-        "--target"
-    } else if is_served {
-        "--dir"
-    } else {
-        "--device"
-    };
-    let mut arguments = vec!["fairlift".to_owned(), "iostest".into(), from.into(), quoted(device)];
+    let (from, device) = flags.measured();
+    let mut arguments = vec!["fairlift".to_owned(), "iostest".into()];
     let mut say = |flag: &str, value: String| arguments.extend([flag.to_owned(), quoted(&value)]);
-    if !is_served {
+    say(from, device.unwrap_or_default());
+    if from == "--device" {
         say("--scheduler", scheduler.name().into());
     }
     say("-w", flags.workload.join(","));

@@ -70,19 +70,11 @@ pub(crate) enum TestDisk {
 /// The request of the flags; `None` if a mistake was added that leaves none.
 pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mistake>) -> Option<Measurement> {
     let mut note = |flag: &str, says: String| mistakes.push(Mistake::in_flag(flag, says));
-    let dir = flags.dir.as_ref().map(|dir| dir.display().to_string());
-    let named = flags.device.as_deref().or(flags.path.as_deref()).or(flags.target.as_deref()).or(dir.as_deref());
-    let device = match named {
-        _ if flags.target.is_some() || flags.dir.is_some() => served(flags),
+    let (flag, named) = flags.measured();
+    let device = match &named {
+        _ if flag != "--device" => served(flags),
         None => Err("a disk is needed: sim:MODEL (see `fairlift models`), file:PATH, mem:SIZE or null:SIZE".into()),
         Some(text) => device(text),
-    };
-    let flag = if flags.target.is_some() {
-        "--target"
-    } else if flags.dir.is_some() {
-        "--dir"
-    } else {
-        "--device"
     };
     let device = device.map_err(|says| note(flag, says)).ok();
     let mut workloads: Vec<Workload> = Vec::new();
@@ -138,7 +130,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     let header = Results {
         tool: "iostest".into(),
         version: env!("CARGO_PKG_VERSION").into(),
-        device: named.unwrap_or_default().into(),
+        device: named.unwrap_or_default(),
         host: (!matches!(device, TestDisk::Model(_))).then(host),
         scheduler: match &device {
             TestDisk::Served(Judged::Nbd(_)) => "server".into(),
@@ -154,7 +146,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         iodepth: flags.iodepth,
         limits,
         interrupted: false,
-        command: command(flags, &plan, named.unwrap_or_default(), scheduler, &set),
+        command: command(flags, &plan, scheduler, &set),
         runs: Vec::new(),
         baseline: Vec::new(),
     };
