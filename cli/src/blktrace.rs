@@ -183,9 +183,6 @@ impl Record {
     }
 
     /// The record that bytes begin with, and its length; `None`: it is not whole.
-    ///
-    /// # Errors
-    /// These are no records.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, String> {
         let Some(head) = bytes.first_chunk::<HEAD>() else { return Ok(None) };
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);

@@ -34,9 +34,6 @@ impl Taken {
     }
 
     /// Adds what came.
-    ///
-    /// # Errors
-    /// These are no records.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.rest.extend_from_slice(bytes);
         let mut at = 0;
@@ -82,9 +79,6 @@ impl Taken {
     }
 
     /// Writes it in the format that the name says; which files.
-    ///
-    /// # Errors
-    /// A file cannot be written.
     pub(crate) fn write(&mut self, output: &Path) -> io::Result<Vec<String>> {
         self.events.sort_by_key(|record| record.time);
         if output.extension().is_some_and(|extension| extension == "json") {

@@ -71,9 +71,6 @@ pub(crate) fn settle(backing: &Backing) -> Result<Backing, String> {
 }
 
 /// Reads the rules of a file.
-///
-/// # Errors
-/// It cannot be read, or it has mistakes: which, and where.
 pub(crate) fn read_file(path: &Path) -> Result<Faults, String> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;

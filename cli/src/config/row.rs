@@ -169,9 +169,6 @@ impl<T> Row<T> {
     }
 
     /// Puts a value where it belongs.
-    ///
-    /// # Errors
-    /// The mistake in it.
     pub(crate) fn put(&self, to: &mut T, given: &Given) -> Result<(), Amiss> {
         match self.put {
             Put::Number(least, most, put) => {

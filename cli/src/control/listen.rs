@@ -66,9 +66,6 @@ pub(crate) fn handed_name(address: &str) -> String {
 }
 
 /// Listens; `taken`: at a socket of a server from which this one takes over.
-///
-/// # Errors
-/// The address is taken or cannot be had, or there is no such owner or group, or no token in the file.
 pub(crate) fn open(at: &ControlAt, taken: Option<OwnedFd>) -> Result<Opened, String> {
     let name = crate::syntax::place::show(&at.address);
     let locks = Locks::read(at)?;

@@ -10,8 +10,6 @@ use fairlift_core::{Group, GroupId};
 pub(crate) struct Mount(PathBuf);
 
 impl Mount {
-    /// # Errors
-    /// There is none that is of use, and why.
     pub(crate) fn find() -> Result<Self, String> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let place = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
@@ -36,8 +34,6 @@ impl Mount {
 pub(super) struct Cgroups(Vec<PathBuf>);
 
 impl Cgroups {
-    /// # Errors
-    /// One cannot be made, or has no weight: neither BFQ nor `io.cost` is in this kernel.
     pub(super) fn make(mount: &Mount, groups: &[Group]) -> Result<Self, String> {
         let top = mount.0.join(format!("fairlift-iostest-{}", std::process::id()));
         let mut all = Self(Vec::new());

@@ -135,9 +135,6 @@ fn try_in_directory(dir: &Path) -> Result<(), String> {
 }
 
 /// Reads what was kept: one file, or all results in a directory, by name.
-///
-/// # Errors
-/// It cannot be read, or there are no results there; in words that name it.
 pub(crate) fn read(path: &Path) -> Result<Vec<Results>, String> {
     let shown = path.display();
     let one = |path: &Path| {

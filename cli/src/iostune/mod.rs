@@ -74,9 +74,6 @@ fn attempt(flags: &IostuneArgs) -> Result<ExitCode, Complaint> {
 }
 
 /// Measures, and finds out what follows.
-///
-/// # Errors
-/// The scratch file could not be made.
 fn run(flags: &IostuneArgs, measurement: &Measurement, stop: &Stop) -> Result<(Findings, Option<String>), String> {
     let stopped = || stop.signal().is_some();
     let bar = bar();

@@ -74,9 +74,6 @@ impl Server {
     }
 
     /// Asks, and reads the answer.
-    ///
-    /// # Errors
-    /// There is no server, or it says why not.
     pub(crate) fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -109,9 +106,6 @@ impl Server {
     }
 
     /// Asks for so long at most.
-    ///
-    /// # Errors
-    /// There is no server, it says why not, or the time is over.
     pub(crate) fn ask_within(&self, time: Duration, method: Method, path: &str) -> Result<Answer, String> {
         run(async {
             let answer = tokio::time::timeout(time, self.request(method, path, None, None)).await;
@@ -120,9 +114,6 @@ impl Server {
     }
 
     /// Asks, and hands on the bytes of the answer as they come, as long as `take` wants more.
-    ///
-    /// # Errors
-    /// There is no server, it says why not, or `take` does.
     pub(crate) fn fetch(&self, path: &str, mut take: impl FnMut(&[u8]) -> Result<bool, String>) -> Result<(), String> {
         run(async {
             let response = self.send(Method::GET, path, None, None).await?;

@@ -29,9 +29,6 @@ impl Confinement {
     }
 
     /// From now on. Backings are open, and clients can connect; no other thread has been started.
-    ///
-    /// # Errors
-    /// Why a capability cannot be kept.
     pub(super) fn begin(&self, config: &Config) -> Result<(), String> {
         let mut keep = self.keep.clone();
         // Its devices are made, grow and go while it runs.

@@ -25,9 +25,6 @@ pub(crate) struct Passed {
 }
 
 /// Takes what was passed in.
-///
-/// # Errors
-/// Something is neither of the two.
 pub(crate) fn passed() -> Result<Passed, String> {
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut passed = ListenFd::from_env();

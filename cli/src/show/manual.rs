@@ -212,9 +212,6 @@ const FILES: Terms = &[
 ];
 
 /// The page of the command itself; or all of them, in `directory`.
-///
-/// # Errors
-/// A page cannot be written.
 pub(crate) fn man(directory: Option<&Path>) -> io::Result<Vec<u8>> {
     let Some(directory) = directory else { return Ok(pages().swap_remove(0).1.into_bytes()) };
     std::fs::create_dir_all(directory)?;

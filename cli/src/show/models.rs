@@ -7,9 +7,6 @@ use fairlift_lab::model::{Spec, profiles};
 use crate::terminal::columns::{SettingRow, pairs, write_rows};
 
 /// The modelled disks, or one with its parameters.
-///
-/// # Errors
-/// There is no such model.
 pub(crate) fn models(only: Option<&str>) -> Result<String, String> {
     let mut out = String::new();
     let Some(name) = only else {

@@ -24,9 +24,6 @@ pub(crate) struct Certificate {
 
 /// Reads `server-cert.pem` and `server-key.pem` in `dir`, and if clients need a certificate `ca-cert.pem` and, where it is there,
 /// `ca-crl.pem`. With revocation lists each authority must have one that holds, as with OpenSSL.
-///
-/// # Errors
-/// A file is missing or malformed, or certificate and key do not belong together.
 pub(crate) fn load(dir: &Path, verify_peer: bool) -> Result<Certificate, String> {
     let mut files = Files { dir, digest: digest::Context::new(&digest::SHA256) };
     let (chain, key) = (files.certificates("server-cert.pem")?, files.key("server-key.pem")?);
@@ -63,17 +60,11 @@ pub(crate) fn load(dir: &Path, verify_peer: bool) -> Result<Certificate, String>
 }
 
 /// Reads `client-cert.pem` and `client-key.pem` in `dir`, which a client shows, and `ca-cert.pem`, whose servers it trusts.
-///
-/// # Errors
-/// A file is missing or malformed, or certificate and key do not belong together.
 pub(crate) fn load_client(dir: &Path) -> Result<Arc<ClientConfig>, String> {
     client(dir, true)
 }
 
 /// Reads `ca-cert.pem` in `dir`, whose servers are trusted, and `client-cert.pem` and `client-key.pem` if they are there.
-///
-/// # Errors
-/// As [`load_client`].
 pub(crate) fn load_trusting(dir: &Path) -> Result<Arc<ClientConfig>, String> {
     client(dir, dir.join("client-cert.pem").exists())
 }

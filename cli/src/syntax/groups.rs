@@ -19,18 +19,12 @@ impl Default for Tree {
 
 impl Tree {
     /// The group of that path, made with its parents and the default weight if it is not there yet.
-    ///
-    /// # Errors
-    /// The path is malformed, or there are more groups than can be counted.
     pub(crate) fn place(&mut self, path: &str) -> Result<GroupId, String> {
         check_path(path)?;
         Group::place(&mut self.0, path, GROUPS)
     }
 
     /// The group of an export that names none: one of its own, called after it.
-    ///
-    /// # Errors
-    /// There are more groups than can be counted.
     pub(crate) fn own(&mut self, export: &str) -> Result<GroupId, String> {
         self.place(&own_path(export))
     }

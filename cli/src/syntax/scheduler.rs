@@ -18,9 +18,6 @@ pub(crate) fn schedulers() -> impl TypedValueParser<Value = sched::Kind> {
 }
 
 /// Reads the name of a scheduler.
-///
-/// # Errors
-/// There is none of that name.
 pub(crate) fn parse_scheduler(name: &str) -> Result<sched::Kind, String> {
     let known = || sched::Kind::ALL.into_iter().map(sched::Kind::name);
     sched::Kind::from_name(name).ok_or_else(|| {
