@@ -127,7 +127,6 @@ impl Record {
         Self { device: MAJOR | disk as u32, ..Self::message(0, &format!("{DISK}{name}")) }
     }
 
-    /// A text.
     pub(crate) fn message(time: u64, says: &str) -> Self {
         Self { time, action: MESSAGE, pdu: says.as_bytes().to_vec(), ..Self::NONE }
     }
@@ -163,7 +162,6 @@ impl Record {
         Some((*LETTERS.get((self.action & 0xffff) as usize)?, op))
     }
 
-    /// The number of the disk.
     pub(crate) const fn disk(&self) -> u32 {
         self.device & ((1 << 20) - 1)
     }

@@ -173,7 +173,6 @@ impl Taken {
     }
 }
 
-/// Whether a scheduler said it.
 fn is_scheduler_message(record: &Record) -> bool {
     record.says().is_some() && record.disk_named().is_none()
 }

@@ -70,7 +70,6 @@ pub(crate) fn settle(backing: &Backing) -> Result<Backing, String> {
     Ok(Faulty { faults, inner, ..(**faulty).clone() }.into())
 }
 
-/// Reads the rules of a file.
 pub(crate) fn read_file(path: &Path) -> Result<Faults, String> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;

@@ -46,7 +46,6 @@ impl From<String> for Amiss {
 }
 
 impl Amiss {
-    /// In one line.
     pub(crate) fn line(&self, key: &str) -> String {
         let one = |part: &Part| match &part.within {
             Some(within) if !part.is_name => format!("{within} {}", part.says),
@@ -137,7 +136,6 @@ impl Given {
         }
     }
 
-    /// A number within a range.
     pub(crate) fn number(&self, range: RangeInclusive<u64>) -> Result<u64, String> {
         let number = match self {
             Self::Word(text) => text.parse().ok(),

@@ -55,7 +55,6 @@ pub(crate) struct File {
     pub(crate) weighed: Vec<Placed<String>>,
     /// The keys of groups that tenants may change.
     pub(crate) delegated: BTreeMap<String, BTreeSet<String>>,
-    /// Where floors are.
     pub(crate) floors: Vec<Placed<String>>,
     /// `[client.…]`, in the order of the file.
     pub(crate) clients: Vec<Allowed>,
@@ -65,9 +64,7 @@ pub(crate) struct File {
 /// The rights of a client, as the file has them.
 #[derive(Debug)]
 pub(crate) struct Allowed {
-    /// Where its table is.
     pub(crate) at: Range<usize>,
-    /// Where its certificate is named.
     pub(crate) certificate: Option<Range<usize>>,
     pub(crate) settings: Rule,
 }
@@ -75,7 +72,6 @@ pub(crate) struct Allowed {
 /// A scheduling domain as the file has it.
 #[derive(Debug)]
 pub(crate) struct Disk {
-    /// Where its table is.
     pub(crate) at: Range<usize>,
     /// The priority, if given.
     pub(crate) scheduler: Option<sched::Kind>,
@@ -85,10 +81,8 @@ pub(crate) struct Disk {
     pub(crate) settings: config::Disk,
 }
 
-/// An export as the file has it.
 #[derive(Debug)]
 pub(crate) struct Export {
-    /// Where its table is.
     pub(crate) at: Range<usize>,
     /// Where what holds the data is said.
     pub(crate) backing: Range<usize>,
@@ -98,10 +92,8 @@ pub(crate) struct Export {
     pub(crate) settings: config::Export,
 }
 
-/// The server as the file has it.
 #[derive(Debug, Default)]
 pub(crate) struct Server {
-    /// Where its table is.
     pub(crate) at: Option<Range<usize>>,
     /// Where the keys are that it has.
     places: BTreeMap<String, Range<usize>>,
@@ -127,7 +119,6 @@ pub(crate) struct Server {
     pub(crate) gateway: Option<String>,
     /// Capabilities that are not.
     pub(crate) keep_capabilities: Vec<Capability>,
-    /// Worker threads.
     pub(crate) workers: Option<usize>,
     /// The kernel interface of the workers.
     pub(crate) engine: Option<Engine>,

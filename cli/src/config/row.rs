@@ -61,7 +61,6 @@ pub(crate) enum Put<T> {
     Burst(fn(&mut T) -> &mut Ceiling),
     Text(fn(&mut T, &str) -> Result<(), String>),
     Backing(fn(&mut T, Backing)),
-    /// One of these words.
     Choice(fn() -> Vec<&'static str>, fn(&mut T, &str) -> Result<(), String>),
     Other(fn(&mut T, &Given) -> Result<(), String>),
     /// A text, or a list of texts, each with its place in the file; and the error for an empty list.
@@ -70,7 +69,6 @@ pub(crate) enum Put<T> {
     Elsewhere,
 }
 
-/// Puts one of a list.
 pub(crate) type PutOne<T> = fn(&mut T, &str, Range<usize>) -> Result<(), String>;
 
 /// A key, with its effect on a `T`.
@@ -90,11 +88,9 @@ pub(crate) struct Row<T: 'static> {
 
 /// The description of a key.
 pub(crate) struct Key {
-    /// As it is written.
     pub(crate) name: &'static str,
     /// Its possible values.
     pub(crate) takes: String,
-    /// Its default.
     pub(crate) default: &'static str,
     /// Its effect, in a phrase.
     pub(crate) says: &'static str,
@@ -276,7 +272,6 @@ pub(super) fn all<T>(rows: &[Row<T>]) -> Vec<Key> {
 pub(crate) struct Sort {
     /// Its first word.
     pub(crate) name: &'static str,
-    /// How its header is written.
     pub(crate) header: &'static str,
     /// Its object.
     pub(crate) says: &'static str,

@@ -25,7 +25,6 @@ pub(crate) struct Placed<T> {
 pub(crate) struct Section<'d> {
     /// How its keys are called in messages: `disk.ssd0`.
     pub(crate) path: String,
-    /// Where it is named.
     pub(crate) at: Range<usize>,
     /// The last part of the path, as it is.
     pub(crate) name: String,

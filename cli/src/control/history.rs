@@ -50,7 +50,6 @@ struct Sample {
     rows: Box<[SampleRow]>,
 }
 
-/// A tenant in one sample.
 struct SampleRow {
     /// Shared by the rows of a tenant.
     of: Arc<TenantKey>,

@@ -141,7 +141,6 @@ struct Look {
 }
 
 impl Looks {
-    /// The shares of each disk.
     fn shares<'a>(&self, state: &State, view: &'a View) -> Vec<BTreeMap<&'a str, Share>> {
         let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_old = |look: &Look| view.at.since(look.at) >= LOOK;
@@ -170,7 +169,6 @@ impl Looks {
     }
 }
 
-/// The tenants of each disk.
 fn rows<'a>(state: &State, view: &'a View, looks: &Looks) -> Vec<TenantRow<'a>> {
     let of_disk = |(disk, shares): (&'a DiskView, BTreeMap<&'a str, Share>)| {
         let there = disk.groups.iter().filter(|group| group.figures.streams > 0);

@@ -239,7 +239,6 @@ pub(super) fn rule_keys(rule: &Rule) -> Value {
     })
 }
 
-/// A rule with its keys.
 pub(super) fn rule(rule: &Rule, view: &View) -> Value {
     let mut shown = client_rule(rule, view);
     let keys = rule_keys(rule).as_object_mut().map(std::mem::take).unwrap_or_default();

@@ -34,7 +34,6 @@ const VARIABLES: [&str; 10] = [
     "XDG_RUNTIME_DIR",
 ];
 
-/// How this process was started.
 pub(crate) struct StartedAs {
     program: Option<String>,
     /// Without the program, and without what a server was told that took over.

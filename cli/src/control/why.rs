@@ -220,7 +220,6 @@ impl Look<'_> {
         self.on_disk.all.of(path)
     }
 
-    /// The clients of a group.
     fn clients<'a>(&'a self, view: &'a View, path: &'a str) -> impl Iterator<Item = &'a ClientView> {
         let Config { exports, groups, .. } = &*self.state.config;
         let is_mine = move |name: &str| {
@@ -458,7 +457,6 @@ impl Look<'_> {
         }
     }
 
-    /// A group on the disk.
     fn group(&self, path: &str) -> Option<&GroupView> {
         self.disk.groups.iter().find(|group| group.path == path)
     }

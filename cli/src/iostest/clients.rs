@@ -170,7 +170,6 @@ impl Runner for Clients {
     }
 }
 
-/// Starts the client of a group.
 fn start(seed: u64, leaf: GroupId, file: Option<PathBuf>) -> io::Result<Child> {
     let file = file.map_or(String::new(), |file| format!(":{}", file.display()));
     let mut command = Command::new("/proc/self/exe");

@@ -33,13 +33,10 @@ use crate::syntax::scheduler::check_setting;
 use crate::syntax::units::show_size;
 use crate::terminal::output::host;
 
-/// The plan of a measurement.
 pub(crate) struct Measurement {
     /// Which programs ask what.
     pub(crate) plan: Plan,
-    /// Of what.
     pub(crate) device: TestDisk,
-    /// Under which scheduler.
     pub(crate) scheduler: sched::Kind,
     /// With which tunables, as the user wrote them.
     pub(crate) set: Vec<(String, String)>,
@@ -49,7 +46,6 @@ pub(crate) struct Measurement {
     pub(crate) depth: Option<u16>,
     /// Whether the path is measured without Fairlift, too.
     pub(crate) raw: bool,
-    /// Where traces go.
     pub(crate) trace: Option<PathBuf>,
     /// The results before anything ran.
     pub(crate) header: Results,

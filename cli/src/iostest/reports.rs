@@ -71,7 +71,6 @@ impl Reports {
         }
     }
 
-    /// Whether one of the files is the path `device`.
     pub(crate) fn would_write_to(&self, device: &Path) -> bool {
         let real = |path: &Path| fs::canonicalize(path).ok();
         let device = real(device);

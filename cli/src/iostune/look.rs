@@ -22,7 +22,6 @@ const LEAST: u64 = 32 << 20;
 /// Below it, caches of any kind hold most of it.
 pub(super) const SMALL: u64 = 1 << 30;
 
-/// The plan of a measurement.
 pub(super) struct Measurement {
     pub(super) name: String,
     pub(super) target: Option<Target>,

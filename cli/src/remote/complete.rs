@@ -20,12 +20,10 @@ pub(crate) fn names() -> Vec<CompletionCandidate> {
     typed.kind().map_or_else(Vec::new, |kind| candidates(typed.names(kind)))
 }
 
-/// The names of exports.
 pub(crate) fn exports() -> Vec<CompletionCandidate> {
     candidates(Typed::now().names(Kind::Export))
 }
 
-/// The paths of groups.
 pub(crate) fn groups() -> Vec<CompletionCandidate> {
     candidates(Typed::now().names(Kind::Group))
 }

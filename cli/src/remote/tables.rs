@@ -206,7 +206,6 @@ fn had_of(one: &Value) -> String {
     format!("had {had} of {} and was due {due} by {}", text(&one["disk"]), text(&one["due_by"]))
 }
 
-/// All that is known of a tenant, for each of its disks.
 pub(super) fn why_tenant(value: &Value) -> String {
     let all: Vec<_> = list(value).iter().map(|one| why_of("tenant", one)).collect();
     if all.is_empty() { "no export is in this group, nor below it\n".into() } else { all.join("\n") }

@@ -35,7 +35,6 @@ const TRIES: u32 = 5;
 /// The state of a server that another one is to take over.
 pub(crate) struct Running {
     pub(crate) settings: Box<RawValue>,
-    /// The version of these.
     pub(crate) version: u64,
     /// The exports that stand neither in its file nor in its arguments.
     pub(crate) added: Vec<String>,
@@ -186,7 +185,6 @@ fn is_of_its_service(running: &Value) -> Result<(), String> {
         .into())
 }
 
-/// Starts the program as the running server was started.
 fn start(program: &Path, socket: &Path, running: &Value, only_look: bool) -> Result<Child, String> {
     let arguments = running["arguments"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut command = Command::new(program);

@@ -6,12 +6,10 @@ use fairlift::confine::{self, Capability};
 use super::args::ServeArgs;
 use crate::config::Server;
 
-/// The parts of the confinement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Confinement {
     /// Whether system calls are filtered.
     pub(crate) seccomp: bool,
-    /// Capabilities that stay.
     pub(crate) keep: Vec<Capability>,
 }
 

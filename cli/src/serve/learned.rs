@@ -35,7 +35,6 @@ const EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Kept {
     file: File,
     is_in_memory: bool,
-    /// The number of the next one.
     next: u64,
     last: String,
 }

@@ -229,7 +229,6 @@ impl Prepared {
         place.says(format!("cannot listen for control at {at}: {why}"))
     }
 
-    /// Listens for control.
     fn open_control(&self, taken: impl FnMut(&str) -> Option<OwnedFd>) -> Result<Vec<control::Opened>, Wrong> {
         let opened = control::open(self.control.as_deref(), &self.config, taken);
         opened.map_err(|(number, why)| self.all(vec![self.no_control(number, &why)]))
@@ -255,7 +254,6 @@ impl Prepared {
         self.all(vec![place.says(why)])
     }
 
-    /// Its mistakes, a line each.
     fn lines(&self, mistakes: Vec<Mistake>) -> Vec<String> {
         self.all(mistakes).lines()
     }

@@ -228,7 +228,6 @@ fn wanted_of(now: &Config, view: &View, last: &Prepared, prepared: &Prepared) ->
     wanted
 }
 
-/// The backing of an export.
 fn backing(config: &Config, name: &str) -> Option<Backing> {
     config.exports.iter().find(|export| export.name == name).map(|export| export.backing.clone())
 }

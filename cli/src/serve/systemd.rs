@@ -18,7 +18,6 @@ const FIRST: usize = 3;
 
 /// The descriptors that were passed in (`LISTEN_FDS`).
 pub(crate) struct Passed {
-    /// Sockets that listen.
     pub(crate) sockets: Vec<OwnedFd>,
     /// The file that a previous server had [stored](store) under [`learned::NAME`].
     pub(crate) learned: Option<File>,

@@ -35,7 +35,6 @@ pub(crate) const COULD: &str = "could take over";
 /// How long the answer of a control server may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A server from which this one takes over.
 pub(super) struct TakeOver {
     pub(super) taking: Taking,
     running: Running,
@@ -185,7 +184,6 @@ struct Setting<'a> {
     children: BTreeMap<String, &'a RawValue>,
 }
 
-/// The names of a thing in a list.
 #[derive(Default, Deserialize)]
 struct ThingNames {
     name: Option<String>,

@@ -82,7 +82,6 @@ const SEED: u64 = 1;
 
 const OUTSIDE: Outside = Outside { model: parse_model, certificates: certificates::load_trusting };
 
-/// As [`Backing::parse`].
 pub(crate) fn parse(text: &str) -> Result<Backing, String> {
     Backing::parse(text, &OUTSIDE)
 }

@@ -18,7 +18,6 @@ pub(crate) struct Certificate {
     pub(crate) config: Arc<ServerConfig>,
     /// Another one if one of the files is.
     pub(crate) digest: Vec<u8>,
-    /// Certificates that are revoked.
     pub(crate) revoked: Arc<Revoked>,
 }
 

@@ -44,7 +44,6 @@ impl Tree {
         self.0[1..].iter().map(|group| group.path.as_str())
     }
 
-    /// Gives a group its weight.
     pub(crate) fn weigh(&mut self, group: GroupId, weight: Weight) {
         self.0[usize::from(group.0)].weight = weight;
     }

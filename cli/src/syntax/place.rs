@@ -54,7 +54,6 @@ impl Default for Rights {
 }
 
 impl Rights {
-    /// The options.
     pub(crate) const NAMES: [&str; 3] = ["mode", "owner", "group"];
 
     /// Takes an option, if it is one of these.

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 /// A setting in words: a tunable, or a parameter of a model.
 pub(crate) struct SettingRow {
-    /// As it is written.
     pub(crate) name: String,
     pub(crate) default: String,
     /// Its values.

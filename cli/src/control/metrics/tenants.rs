@@ -15,7 +15,6 @@ use super::super::shares::Share;
 use super::lines::{Described, Lines, escaped};
 use super::{BUCKETS, Format};
 
-/// A tenant on a disk.
 pub(super) struct TenantRow<'a> {
     pub(super) group: &'a GroupView,
     pub(super) entitled: Option<f64>,
@@ -74,7 +73,6 @@ type OfStats = fn(&Stats, Op) -> u64;
 type OfCache = fn(&Cache) -> u64;
 type OfBounds = fn(&Bounds) -> Rates;
 
-/// All of the tenants' metrics.
 pub(super) fn lines(rows: &[TenantRow<'_>], bounds: &[(&String, &Bounds)], format: Format) -> Lines {
     let lines: usize = rows.iter().map(|row| 10 + 30 * row.operations.len()).sum();
     let mut out = Lines::new(format, 8192 + 112 * lines);

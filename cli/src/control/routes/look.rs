@@ -203,7 +203,6 @@ impl App {
     }
 }
 
-/// The value of `seconds` in a query.
 fn seconds(query: &BTreeMap<String, String>, usual: f64, most: f64) -> Result<f64, Failure> {
     let Some(text) = query.get("seconds") else { return Ok(usual) };
     let seconds = text.parse().ok().filter(|seconds| (0.05..=most).contains(seconds));

@@ -20,7 +20,6 @@ const DISKS: usize = 4;
 pub(super) enum Does {
     Ignore,
     Quit,
-    /// Why, of this export.
     Why(String),
 }
 
@@ -51,7 +50,6 @@ impl Top {
         Self { sort, filter: filter.unwrap_or_default(), ..Self::default() }
     }
 
-    /// Takes the server's answer.
     pub(super) fn take(&mut self, answer: Value) {
         self.trouble = None;
         if !self.is_paused {
