@@ -37,9 +37,9 @@ use crate::terminal::output;
 use fairlift::config::Backing;
 
 /// The result, as text for people and as the server's answer; or the error.
-type Shown = Result<(String, Value), String>;
+pub(crate) type Shown = Result<(String, Value), String>;
 
-fn show(at: &At, shown: Shown) -> ExitCode {
+pub(crate) fn show(at: &At, shown: Shown) -> ExitCode {
     let text = match shown {
         Ok((_, value)) if at.json => format!("{value:#}\n"),
         Ok((text, _)) => text,
@@ -124,94 +124,76 @@ fn silent(disks: &Value) -> impl Iterator<Item = String> {
     silent.map(|(name, scheduler)| format!("{name}: {scheduler} says nothing of itself; bfq and cfq do"))
 }
 
-pub(crate) fn get(args: &GetArgs) -> ExitCode {
-    let ask = || {
-        let server = Server::find(&args.at)?;
-        let path = match (args.kind.as_deref(), args.name.as_deref()) {
-            (None, _) => "/v1/state".into(),
-            (Some("server"), None) => "/v1".into(),
-            (Some("connection"), None) => "/v1/connections".into(),
-            (Some(kind @ ("server" | "connection")), Some(_)) => {
-                return Err(format!("a {kind} has no name: fairlift get {kind}"));
-            }
-            (Some(kind), None) => format!("/v1/{kind}s"),
-            (Some(kind), Some(name)) => thing(parse_kind(kind)?, name),
-        };
-        let Answer { value, .. } = server.ask(Method::GET, &path, None, None)?;
-        Ok((tables::any(&value), value))
+pub(crate) fn get(args: &GetArgs) -> Shown {
+    let server = Server::find(&args.at)?;
+    let path = match (args.kind.as_deref(), args.name.as_deref()) {
+        (None, _) => "/v1/state".into(),
+        (Some("server"), None) => "/v1".into(),
+        (Some("connection"), None) => "/v1/connections".into(),
+        (Some(kind @ ("server" | "connection")), Some(_)) => {
+            return Err(format!("a {kind} has no name: fairlift get {kind}"));
+        }
+        (Some(kind), None) => format!("/v1/{kind}s"),
+        (Some(kind), Some(name)) => thing(parse_kind(kind)?, name),
     };
-    show(&args.at, ask())
+    let Answer { value, .. } = server.ask(Method::GET, &path, None, None)?;
+    Ok((tables::any(&value), value))
 }
 
-pub(crate) fn set(args: &SetArgs) -> ExitCode {
-    let ask = || {
-        let kind = parse_kind(&args.kind)?;
-        change(&args.how, Method::PATCH, &thing(kind, &args.name), keys(&args.keys, "weight=300")?)
-    };
-    show(&args.how.at, ask())
+pub(crate) fn set(args: &SetArgs) -> Shown {
+    let kind = parse_kind(&args.kind)?;
+    change(&args.how, Method::PATCH, &thing(kind, &args.name), keys(&args.keys, "weight=300")?)
 }
 
-pub(crate) fn add(args: &AddArgs) -> ExitCode {
-    let ask = || {
-        let kind = parse_kind(&args.kind)?;
-        let example = match args.keys.first() {
-            Some(backing) if kind == Kind::Export && !args.name.contains('=') => format!("{}={backing}", args.name),
-            _ => "weight=300".into(),
-        };
-        let mut all = keys(&args.keys, &example)?;
-        let name = match kind {
-            Kind::Export => {
-                let named = backing::parse_named(&args.name).map_err(|why| format!("export {}: {why}", args.name))?;
-                // The server has another directory.
-                let text = match args.name.split_once('=') {
-                    Some((name, text)) if name == named.name => text,
-                    _ => &args.name,
-                };
-                all.insert("backing".into(), Value::String(rooted(named.backing, text)?));
-                named.name
-            }
-            _ => args.name.clone(),
-        };
-        all.insert(if kind == Kind::Group { "path" } else { "name" }.into(), Value::String(name));
-        change(&args.how, Method::POST, &format!("/v1/{}s", args.kind), all)
+pub(crate) fn add(args: &AddArgs) -> Shown {
+    let kind = parse_kind(&args.kind)?;
+    let example = match args.keys.first() {
+        Some(backing) if kind == Kind::Export && !args.name.contains('=') => format!("{}={backing}", args.name),
+        _ => "weight=300".into(),
     };
-    show(&args.how.at, ask())
+    let mut all = keys(&args.keys, &example)?;
+    let name = match kind {
+        Kind::Export => {
+            let named = backing::parse_named(&args.name).map_err(|why| format!("export {}: {why}", args.name))?;
+            // The server has another directory.
+            let text = match args.name.split_once('=') {
+                Some((name, text)) if name == named.name => text,
+                _ => &args.name,
+            };
+            all.insert("backing".into(), Value::String(rooted(named.backing, text)?));
+            named.name
+        }
+        _ => args.name.clone(),
+    };
+    all.insert(if kind == Kind::Group { "path" } else { "name" }.into(), Value::String(name));
+    change(&args.how, Method::POST, &format!("/v1/{}s", args.kind), all)
 }
 
-pub(crate) fn remove(args: &RemoveArgs) -> ExitCode {
-    let ask = || {
-        let kind = parse_kind(&args.kind)?;
-        let mut all = Map::new();
-        if args.now {
-            all.insert("now".into(), true.into());
-        }
-        change(&args.how, Method::DELETE, &thing(kind, &args.name), all)
-    };
-    show(&args.how.at, ask())
+pub(crate) fn remove(args: &RemoveArgs) -> Shown {
+    let kind = parse_kind(&args.kind)?;
+    let all = args.now.then(|| ("now".to_owned(), true.into())).into_iter().collect();
+    change(&args.how, Method::DELETE, &thing(kind, &args.name), all)
 }
 
-pub(crate) fn fork(args: &ForkArgs) -> ExitCode {
-    let ask = || {
-        let mut all = keys(&args.keys, "ublk=true")?;
-        all.insert("name".into(), Value::String(args.name.clone()));
-        if let Some(group) = &args.group {
-            all.insert("group".into(), Value::String(group.clone()));
-        }
-        // The server has another directory.
-        let whole = |path: &Path| {
-            let path = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
-            Ok::<_, String>(Value::String(path.to_string_lossy().into_owned()))
-        };
-        if let Some(top) = &args.top {
-            all.insert("top".into(), whole(top)?);
-        }
-        if let Some(directory) = &args.ephemeral {
-            let place = directory.as_deref().map_or(Ok(Value::Bool(true)), whole)?;
-            all.insert("ephemeral".into(), place);
-        }
-        change(&args.how, Method::POST, &format!("{}/fork", thing(Kind::Export, &args.of)), all)
+pub(crate) fn fork(args: &ForkArgs) -> Shown {
+    let mut all = keys(&args.keys, "ublk=true")?;
+    all.insert("name".into(), Value::String(args.name.clone()));
+    if let Some(group) = &args.group {
+        all.insert("group".into(), Value::String(group.clone()));
+    }
+    // The server has another directory.
+    let whole = |path: &Path| {
+        let path = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok::<_, String>(Value::String(path.to_string_lossy().into_owned()))
     };
-    show(&args.how.at, ask())
+    if let Some(top) = &args.top {
+        all.insert("top".into(), whole(top)?);
+    }
+    if let Some(directory) = &args.ephemeral {
+        let place = directory.as_deref().map_or(Ok(Value::Bool(true)), whole)?;
+        all.insert("ephemeral".into(), place);
+    }
+    change(&args.how, Method::POST, &format!("{}/fork", thing(Kind::Export, &args.of)), all)
 }
 
 pub(crate) fn acknowledge(args: &AcknowledgeArgs) -> ExitCode {
@@ -221,8 +203,8 @@ pub(crate) fn acknowledge(args: &AcknowledgeArgs) -> ExitCode {
     })
 }
 
-pub(crate) fn reload(args: &ReloadArgs) -> ExitCode {
-    show(&args.how.at, change(&args.how, Method::POST, "/v1/reload", Map::new()))
+pub(crate) fn reload(args: &ReloadArgs) -> Shown {
+    change(&args.how, Method::POST, "/v1/reload", Map::new())
 }
 
 pub(crate) fn events(args: &EventsArgs) -> ExitCode {
