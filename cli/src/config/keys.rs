@@ -387,11 +387,12 @@ pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
     server("handshake_clients", Number(1, 1 << 20, |server, number| server.limits.handshake_clients = number as u32))
         .usual("1024")
         .says("limit on clients of one address that are in their handshake; at most half of `max_connections`"),
-    server("handshake_bytes", Other(set_handshake_bytes))
+    // A client may send requests behind its last option, and as many are looked at as one buffer holds.
+    server("handshake_bytes", Other(|server, given| size_from(512, given).map(|size| server.limits.handshake_bytes = size)))
         .takes("512k to 1g")
         .usual("1m")
         .says("limit on the bytes that a client sends before it has opened an export"),
-    server("request_max", Other(set_request_max))
+    server("request_max", Other(|server, given| size_from(64, given).map(|size| server.limits.request_max = size as u32)))
         .takes("64k to 1g")
         .usual("32m")
         .says("the largest read or write"),
@@ -457,23 +458,10 @@ const fn server(name: &'static str, put: Put<Server>) -> Row<Server> {
     Row::new(name, put)
 }
 
-fn set_request_max(server: &mut Server, given: &Given) -> Result<(), String> {
-    let bytes = given.size()?;
-    if !(64 << 10..=1 << 30).contains(&bytes) {
-        return Err(format!("takes a size from 64k to 1g, not {}", given.show()));
-    }
-    server.limits.request_max = bytes as u32;
-    Ok(())
-}
-
-/// A client may send requests behind its last option, and as many are looked at as one buffer holds.
-fn set_handshake_bytes(server: &mut Server, given: &Given) -> Result<(), String> {
-    let bytes = given.size()?;
-    if !(512 << 10..=1 << 30).contains(&bytes) {
-        return Err(format!("takes a size from 512k to 1g, not {}", given.show()));
-    }
-    server.limits.handshake_bytes = bytes;
-    Ok(())
+/// A size of so many KiB or more, up to 1 GiB.
+fn size_from(kib: u64, given: &Given) -> Result<u64, String> {
+    let bytes = Some(given.size()?).filter(|bytes| (kib << 10..=1 << 30).contains(bytes));
+    bytes.ok_or_else(|| format!("takes a size from {kib}k to 1g, not {}", given.show()))
 }
 
 fn parse_root(text: &str) -> Result<PathBuf, String> {

@@ -51,6 +51,9 @@ pub(crate) struct Measurement {
     pub(crate) header: Results,
 }
 
+/// Notes a mistake in a flag.
+type Note<'a> = &'a mut dyn FnMut(&str, String);
+
 /// The bounds of groups, by their paths.
 type Limits = BTreeMap<String, Bounds>;
 
@@ -176,7 +179,7 @@ fn check_device(
     reports: &Reports,
     workloads: &[Workload],
     device: Option<&TestDisk>,
-    note: &mut impl FnMut(&str, String),
+    note: Note<'_>,
 ) {
     let overwritten = match device {
         Some(TestDisk::Real(Backing::File(file))) => Some(file.path.display().to_string()),
@@ -218,12 +221,7 @@ fn check_device(
 }
 
 /// Whether the workloads are situations of tenants, for which the flags of groups and jobs say nothing.
-fn tenants(
-    flags: &IostestArgs,
-    workloads: &[Workload],
-    device: Option<&TestDisk>,
-    note: &mut impl FnMut(&str, String),
-) -> bool {
+fn tenants(flags: &IostestArgs, workloads: &[Workload], device: Option<&TestDisk>, note: Note<'_>) -> bool {
     let (situations, others): (Vec<_>, Vec<_>) = workloads.iter().partition(|workload| workload.is_situation());
     let Some(first) = situations.first() else {
         if flags.round_trip.is_some() {
@@ -309,11 +307,7 @@ fn leaves(groups: &[Group]) -> usize {
 }
 
 /// The tunables: those of `--set`, and `-I`.
-fn settings(
-    flags: &IostestArgs,
-    scheduler: sched::Kind,
-    note: &mut impl FnMut(&str, String),
-) -> Option<Vec<(String, String)>> {
+fn settings(flags: &IostestArgs, scheduler: sched::Kind, note: Note<'_>) -> Option<Vec<(String, String)>> {
     let mut set: Vec<(String, String)> = Vec::new();
     let mut right = true;
     let mut refuse = |flag: &str, says: String| {
@@ -352,11 +346,7 @@ fn settings(
 }
 
 /// The tunable that is swept, and its values, each once.
-fn sweep(
-    flags: &IostestArgs,
-    scheduler: sched::Kind,
-    note: &mut impl FnMut(&str, String),
-) -> Option<(String, Vec<String>)> {
+fn sweep(flags: &IostestArgs, scheduler: sched::Kind, note: Note<'_>) -> Option<(String, Vec<String>)> {
     let (name, values) = flags.sweep.as_ref()?;
     let is_set = flags.set.iter().any(|(set, _)| set == name) || (name == "slice_idle" && flags.slice_idle.is_some());
     if is_set {
@@ -393,13 +383,7 @@ fn effective(
 }
 
 /// The bounds of groups: those of the file, overridden by the flags.
-fn limited(
-    flags: &IostestArgs,
-    groups: &[Group],
-    mut all: Limits,
-    scheduler: sched::Kind,
-    note: &mut impl FnMut(&str, String),
-) -> Limits {
+fn limited(flags: &IostestArgs, groups: &[Group], mut all: Limits, scheduler: sched::Kind, note: Note<'_>) -> Limits {
     type Read = fn(&str, &mut Bounds) -> Result<(), String>;
     let max: Read = |text, bounds| limits::parse(text).map(|rates| bounds.ceiling.max = rates);
     let burst: Read =
@@ -430,7 +414,7 @@ fn limited(
 }
 
 /// The weight tree, and the bounds of its groups: the root alone, numbered groups, or that of a file.
-fn groups(flags: &IostestArgs, note: &mut impl FnMut(&str, String)) -> Option<(Vec<Group>, Limits)> {
+fn groups(flags: &IostestArgs, note: Note<'_>) -> Option<(Vec<Group>, Limits)> {
     if let Some(path) = &flags.groups {
         return groups_of(path).map_err(|says| note("--groups", says)).ok();
     }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use fairlift_core::tunable::TunableInfo;
+
 /// A setting in words: a tunable, or a parameter of a model.
 pub(crate) struct SettingRow {
     pub(crate) name: String,
@@ -10,6 +12,13 @@ pub(crate) struct SettingRow {
     pub(crate) takes: String,
     /// Its effect.
     pub(crate) says: String,
+}
+
+impl SettingRow {
+    pub(crate) fn new(info: &TunableInfo, default: Option<String>) -> Self {
+        let (name, takes, says) = (info.name.into(), info.range.to_string(), info.says.into());
+        Self { name, default: default.unwrap_or_default(), takes, says }
+    }
 }
 
 /// Two lines for each row: its effect, and its values.
