@@ -96,6 +96,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         (in_use, all) if in_use == all => wrong.shown_without_count() + &beside(&wrong.mistakes) + BESIDE,
         (in_use, _) => wrong.shown(&format!("{in_use} of them because another server has it; {NOT_STARTED}")) + BESIDE,
     };
+    let refused = |wrong| Complaint::Refused(not_started(wrong));
     raise_file_limit();
     let take_over = |socket| TakeOver::begin(socket, flags.take_over_look);
     let mut take_over = flags.take_over.as_deref().map(take_over).transpose().map_err(Complaint::Failed)?;
@@ -120,7 +121,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
                 let warnings = ineffective::warnings_unopened(&prepared.config, &prepared.places);
                 eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
             }
-            Complaint::Refused(not_started(wrong))
+            refused(wrong)
         })?;
         eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
         println_or_not(&format!("ok: {}\n", summary(&in_force, warnings.len())));
@@ -135,23 +136,18 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         None => Server::bind(prepared.config.clone()).map_err(|error| {
             // A check finds more than the first mistake, but a lock that was waited for is not waited for again.
             let all = if begun.elapsed() < PATIENCE { prepared.check().err() } else { None };
-            Complaint::Refused(not_started(all.unwrap_or_else(|| prepared.wrong(&[error]))))
+            refused(all.unwrap_or_else(|| prepared.wrong(&[error])))
         })?,
     };
-    let foreign = prepared
-        .foreign(server.foreign())
-        .map_err(|mistakes| Complaint::Refused(not_started(prepared.all(mistakes))))?;
-    let mut kept =
-        prepared.open_learned(learned, take_over.is_some()).map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
+    let foreign = prepared.foreign(server.foreign()).map_err(|mistakes| refused(prepared.all(mistakes)))?;
+    let mut kept = prepared.open_learned(learned, take_over.is_some()).map_err(refused)?;
     if take_over.is_none() {
         kept.iter_mut().for_each(|kept| kept.tell(&server));
     }
     let taken = |name: &str| take_over.as_mut().and_then(|take_over| take_over.taking.beside(name));
-    let endpoints = prepared.open_control(taken).map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
-    prepared
-        .confinement
-        .begin(&prepared.config)
-        .map_err(|why| Complaint::Refused(not_started(prepared.cannot_keep(flags, why))))?;
+    let endpoints = prepared.open_control(taken).map_err(refused)?;
+    let confined = prepared.confinement.begin(&prepared.config);
+    confined.map_err(|why| refused(prepared.cannot_keep(flags, why)))?;
     let foreign: Vec<_> = server.foreign().iter().map(|one| one.export.clone()).zip(prepared.lines(foreign)).collect();
     foreign.iter().for_each(|(_, line)| tracing::warn!("{line}"));
     run(flags, prepared, server, (endpoints, take_over, kept), foreign)
@@ -207,15 +203,11 @@ impl Prepared {
         let refused: Vec<_> = found.iter().filter(is_refused).collect();
         if refused.is_empty() {
             let kept = |one: &Foreign| if one.is_kept { "it is served read-only: " } else { "" };
-            return Ok(found
-                .iter()
-                .map(|one| self.places.export(&one.export).says(kept(one).to_owned() + &one.why))
-                .collect());
+            let says = |one: &Foreign| self.places.export(&one.export).says(kept(one).to_owned() + &one.why);
+            return Ok(found.iter().map(says).collect());
         }
-        let says = |one: &Foreign| {
-            self.places.export(&one.export).says(format!("{}; --read-only serves it as it is", one.why))
-        };
-        Err(refused.into_iter().map(says).collect())
+        let says = |one: &Foreign| format!("{}; --read-only serves it as it is", one.why);
+        Err(refused.into_iter().map(|one| self.places.export(&one.export).says(says(one))).collect())
     }
 
     fn all(&self, mistakes: Vec<Mistake>) -> Wrong {
