@@ -134,27 +134,21 @@ impl<T> Row<T> {
         self
     }
 
-    /// Its default.
-    pub(crate) const fn usual(mut self, default: &'static str) -> Self {
-        self.default = default;
+    /// Its default, and its effect in a phrase; it cannot be changed while the server runs.
+    pub(crate) const fn fixed(mut self, default: &'static str, says: &'static str) -> Self {
+        (self.default, self.says) = (default, says);
         self
     }
 
-    /// Its effect, in a phrase.
-    pub(crate) const fn says(mut self, says: &'static str) -> Self {
-        self.says = says;
-        self
+    /// The same of a key that can.
+    pub(crate) const fn live(mut self, default: &'static str, says: &'static str) -> Self {
+        self.is_live = true;
+        self.fixed(default, says)
     }
 
     /// A mistake in its number ends with this phrase.
     pub(crate) const fn means(mut self, means: &'static str) -> Self {
         self.means = means;
-        self
-    }
-
-    /// It can be changed while the server runs.
-    pub(crate) const fn live(mut self) -> Self {
-        self.is_live = true;
         self
     }
 
