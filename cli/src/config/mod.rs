@@ -92,35 +92,24 @@ pub(crate) struct Export {
     pub(crate) settings: config::Export,
 }
 
+/// The server as the file has it; its keys are explained in [`SERVER_ROWS`].
 #[derive(Debug, Default)]
 pub(crate) struct Server {
     pub(crate) at: Option<Range<usize>>,
     /// Where the keys are that it has.
     places: BTreeMap<String, Range<usize>>,
-    /// Where clients connect.
     pub(crate) listen: Vec<Placed<ListenAt>>,
-    /// Where the server is looked at and changed.
     pub(crate) control: Vec<Placed<ControlPlace>>,
-    /// Whether traffic is encrypted.
     pub(crate) tls: Option<Tls>,
-    /// The directory with the server's certificate.
     pub(crate) tls_certificates: Option<PathBuf>,
-    /// Whether clients need a certificate.
     pub(crate) tls_verify_peer: bool,
-    /// Whether plain text may leave the machine.
     pub(crate) insecure: bool,
-    /// Where files must lie.
     pub(crate) roots: Vec<Placed<PathBuf>>,
-    /// Whether system calls are given up.
     pub(crate) seccomp: Option<bool>,
-    /// The file that keeps what is learned for the next server.
     pub(crate) learned: Option<PathBuf>,
-    /// The server's name among gateways.
     pub(crate) gateway: Option<String>,
-    /// Capabilities that are not.
     pub(crate) keep_capabilities: Vec<Capability>,
     pub(crate) workers: Option<usize>,
-    /// The kernel interface of the workers.
     pub(crate) engine: Option<Engine>,
     /// Bounds, with the defaults where the file says nothing.
     pub(crate) limits: Limits,

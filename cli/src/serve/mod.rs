@@ -21,7 +21,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,10 +40,8 @@ use crate::syntax::place;
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
 pub(crate) use args::ServeArgs;
-use confine::Confinement;
 use control::ConfigFile as _;
 use learned::Kept;
-use places::Places;
 use plan::Plan;
 pub(crate) use plan::plan;
 use reload::Reload;
@@ -154,24 +152,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         .map_err(|error| Complaint::Failed(error.to_string()))
 }
 
-/// The settings of flags and file, with their places.
-#[derive(Debug)]
-struct Prepared {
-    config: Config,
-    /// Where the server is looked at and changed; `None`: where it usually is.
-    control: Option<Vec<control::ControlAt>>,
-    /// The digest of the certificate.
-    certificate: Option<Vec<u8>>,
-    confinement: Confinement,
-    /// The file that keeps what is learned.
-    learned: Option<PathBuf>,
-    places: Places,
-    /// Whether clients are asked for a certificate.
-    verifies: bool,
-    source: Option<Source>,
-}
-
-impl Prepared {
+impl Plan {
     /// Whether a server of it would start: the configuration that would be in force, and its settings that cannot act.
     fn check(&self) -> Result<(Config, Vec<Mistake>), Wrong> {
         // The backings opened here are closed again: that is not worth a line in the log.
@@ -252,7 +233,7 @@ impl Prepared {
 }
 
 /// Reads and checks everything that can be checked without opening what is to be served.
-fn prepare(flags: &ServeArgs, inherited: Result<Vec<Arc<OwnedFd>>, String>) -> Result<Prepared, Wrong> {
+fn prepare(flags: &ServeArgs, inherited: Result<Vec<Arc<OwnedFd>>, String>) -> Result<Plan, Wrong> {
     let source = flags.config.as_deref().map(read_source).transpose()?;
     let mut mistakes = Vec::new();
     let inherited = inherited.unwrap_or_else(|says| {
@@ -261,12 +242,8 @@ fn prepare(flags: &ServeArgs, inherited: Result<Vec<Arc<OwnedFd>>, String>) -> R
     });
     let dir = flags.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let file = source.as_ref().map(|source| config::read(source, dir, &mut mistakes));
-    let Plan { config, control, certificate, confinement, learned, places, verifies } =
-        plan(flags, file, inherited, &mut mistakes);
-    if !mistakes.is_empty() {
-        return Err(Wrong { source, mistakes });
-    }
-    Ok(Prepared { config, control, certificate, confinement, learned, places, verifies, source })
+    let plan = plan(flags, file, inherited, &mut mistakes);
+    if mistakes.is_empty() { Ok(Plan { source, ..plan }) } else { Err(Wrong { source, mistakes }) }
 }
 
 fn read_source(path: &Path) -> Result<Source, Wrong> {
@@ -296,7 +273,7 @@ fn read_source(path: &Path) -> Result<Source, Wrong> {
 
 fn run(
     flags: &ServeArgs,
-    prepared: Prepared,
+    prepared: Plan,
     server: Server,
     (endpoints, take_over, kept): (Vec<control::Opened>, Option<TakeOver>, Option<Kept>),
     foreign: Vec<(String, String)>,

@@ -31,7 +31,7 @@ use crate::control::ControlAt;
 use crate::syntax::backing::Named;
 use crate::syntax::certificates::{self, Certificate};
 use crate::syntax::groups::Tree;
-use crate::syntax::mistake::Mistake;
+use crate::syntax::mistake::{Mistake, Source};
 use crate::syntax::place;
 use crate::syntax::place::ListenAt;
 use crate::syntax::scheduler::{check_setting, tunables};
@@ -59,6 +59,8 @@ pub(crate) struct Plan {
     pub(crate) places: Places,
     /// Whether clients are asked for a certificate.
     pub(crate) verifies: bool,
+    /// The config file, which mistakes are shown in.
+    pub(super) source: Option<Source>,
 }
 
 /// Joins flags, file and inherited sockets. The result is of use only if no mistake was added.
@@ -114,6 +116,7 @@ pub(crate) fn plan(
         learned: file.server.learned,
         places,
         verifies,
+        source: None,
     }
 }
 

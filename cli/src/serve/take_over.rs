@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Prepared, carried, log, systemd};
+use super::{Plan, carried, log, systemd};
 use crate::control::{self, Control, Opened};
 use crate::remote::Running;
 use crate::terminal::complaint::Complaint;
@@ -52,7 +52,7 @@ impl TakeOver {
     }
 
     /// The server that takes over, which serves nobody yet (begin.1).
-    pub(super) fn open(&mut self, prepared: &Prepared) -> Result<Server, Complaint> {
+    pub(super) fn open(&mut self, prepared: &Plan) -> Result<Server, Complaint> {
         let shown = |wrong: super::Wrong| Complaint::Refused(wrong.shown("the running server goes on"));
         let Running { settings, added, .. } = &self.running;
         let config = carried::with_added(prepared.config.clone(), settings, added).map_err(|why| {
