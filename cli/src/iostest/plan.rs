@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fairlift::bench::{ASK_MAX, capacity};
 use fairlift::config::Backing;
@@ -44,9 +44,6 @@ pub(crate) struct Measurement {
     pub(crate) sweep: Option<(String, Vec<String>)>,
     /// Requests in flight.
     pub(crate) depth: Option<u16>,
-    /// Whether the path is measured without Fairlift, too.
-    pub(crate) raw: bool,
-    pub(crate) trace: Option<PathBuf>,
     /// The results before anything ran.
     pub(crate) header: Results,
 }
@@ -149,8 +146,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         runs: Vec::new(),
         baseline: Vec::new(),
     };
-    let (depth, raw, trace) = (flags.depth, flags.raw, flags.trace.clone());
-    let measurement = Measurement { plan, device, scheduler, set, sweep, depth, raw, trace, header };
+    let measurement = Measurement { plan, device, scheduler, set, sweep, depth: flags.depth, header };
     match check_cases(&measurement) {
         Ok(()) => Some(measurement),
         Err(error) => {
