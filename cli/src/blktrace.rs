@@ -131,7 +131,6 @@ impl Record {
         Self { time, action: MESSAGE, pdu: says.as_bytes().to_vec(), ..Self::NONE }
     }
 
-    /// The text of a message.
     pub(crate) fn says(&self) -> Option<&str> {
         (self.action == MESSAGE).then(|| std::str::from_utf8(&self.pdu).unwrap_or_default())
     }

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::Record;
 
-/// The records received.
 #[derive(Default)]
 pub(crate) struct Taken {
     /// The part of a record that is not whole.

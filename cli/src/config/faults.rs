@@ -192,7 +192,6 @@ fn count(given: &Given) -> Result<u64, String> {
     given.number(0..=i64::MAX as u64)
 }
 
-/// An operation, or a list of them.
 fn ops(given: &Given) -> Result<Vec<Op>, String> {
     let one = |given: &Given| {
         let names = || OPS.iter().map(|(name, _)| *name);

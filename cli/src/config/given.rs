@@ -29,7 +29,6 @@ pub(crate) enum Given {
 #[derive(Debug)]
 pub(crate) struct Amiss(pub(crate) Vec<Part>);
 
-/// A single mistake.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// The key within the table, if it is within one.

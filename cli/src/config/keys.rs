@@ -121,7 +121,6 @@ pub(crate) const EXPORT_ROWS: &[Row<ExportKeys>] = &[
         .only(false, false),
 ];
 
-/// Scheduling domains.
 pub(crate) const DISK: Sort = Sort::new(
     "disk",
     "[disk.NAME]",
@@ -172,7 +171,6 @@ pub(crate) const DISK_ROWS: &[Row<Disk>] = &[
             "the meeting place of several servers before one pool: each reports there what it served, and weights and limits hold over all of them; needs the scheduler `fair`; see `docs/cluster.md`"),
 ];
 
-/// Weights and limits.
 pub(crate) const GROUP: Sort = Sort::new(
     "group",
     "[group.\"/PATH\"]",
@@ -292,7 +290,6 @@ pub(crate) fn why_unverified(rule: &Rule, verifies: bool) -> Option<&'static str
 /// The number that the kernel takes for no user.
 const NO_ID: u64 = u32::MAX as u64;
 
-/// The server itself.
 pub(crate) const SERVER: Sort = Sort::new(
     "server",
     "[server]",

@@ -27,7 +27,6 @@ impl Kind {
     }
 }
 
-/// The possible changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
     Add,
@@ -89,16 +88,13 @@ pub(crate) struct Row<T: 'static> {
 /// The description of a key.
 pub(crate) struct Key {
     pub(crate) name: &'static str,
-    /// Its possible values.
     pub(crate) takes: String,
     pub(crate) default: &'static str,
-    /// Its effect, in a phrase.
     pub(crate) says: &'static str,
     /// As in its row.
     means: &'static str,
     /// The type of its values, for OpenAPI.
     pub(crate) schema: Value,
-    /// Words that it takes.
     pub(crate) choices: Vec<&'static str>,
     in_file: bool,
     /// It can be given with `add`, and with `set`.
@@ -158,7 +154,6 @@ impl<T> Row<T> {
         self
     }
 
-    /// Puts a value where it belongs.
     pub(crate) fn put(&self, to: &mut T, given: &Given) -> Result<(), Amiss> {
         match self.put {
             Put::Number(least, most, put) => {
@@ -261,7 +256,6 @@ pub(super) fn all<T>(rows: &[Row<T>]) -> Vec<Key> {
     rows.iter().map(Row::key).collect()
 }
 
-/// A sort of table in the file.
 #[derive(Clone, Copy)]
 pub(crate) struct Sort {
     /// Its first word.
@@ -282,7 +276,6 @@ impl Sort {
         Self { name, header, says, rows }
     }
 
-    /// Its possible content.
     pub(crate) fn keys(&self) -> Vec<Key> {
         (self.rows)().into_iter().filter(|key| key.in_file).collect()
     }

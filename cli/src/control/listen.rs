@@ -115,7 +115,6 @@ fn unix(path: &Path, at: &ControlAt) -> Result<UnixListener, String> {
     Ok(listener)
 }
 
-/// Serves until told to stop.
 pub(crate) async fn serve(places: Vec<Opened>, app: App, mut stop: oneshot::Receiver<()>) {
     let router = routes::router(app.clone());
     let room = Arc::new(Semaphore::new(CONNECTIONS));

@@ -23,7 +23,6 @@ pub(crate) struct ControlAt {
     written: String,
     /// Of a unix socket.
     pub(crate) rights: Rights,
-    /// Whether only looking is allowed there.
     pub(crate) read_only: bool,
     /// The file whose first line clients must know.
     pub(crate) token: Option<PathBuf>,

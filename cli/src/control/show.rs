@@ -159,7 +159,6 @@ pub(super) fn group(config: &Config, at: usize) -> Value {
     shown
 }
 
-/// The tree of groups below one.
 pub(super) fn tree(config: &Config, at: usize) -> Value {
     let mut below: Vec<Vec<usize>> = vec![Vec::new(); config.groups.len()];
     for (number, group) in config.groups.iter().enumerate() {

@@ -54,7 +54,6 @@ impl Cgroups {
         Ok(all)
     }
 
-    /// Puts a process into a group.
     pub(super) fn take(&self, group: GroupId, process: u32) -> Result<(), String> {
         let members = self.0[usize::from(group.0)].join("cgroup.procs");
         fs::write(&members, process.to_string()).map_err(|error| format!("{}: {error}", members.display()))

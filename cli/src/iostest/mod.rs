@@ -151,7 +151,6 @@ enum Pass<'a> {
     Plain,
     /// With this value of a tunable.
     Swept(&'a str, &'a str),
-    /// Without Fairlift.
     Raw,
 }
 

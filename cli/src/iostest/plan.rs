@@ -57,7 +57,6 @@ type Limits = BTreeMap<String, Bounds>;
 pub(crate) enum TestDisk {
     /// A model, in virtual time.
     Model(Box<Spec>),
-    /// A real device, in real time.
     Real(Backing),
     /// A server of others, in real time.
     Served(Judged),
@@ -273,7 +272,6 @@ fn served(flags: &IostestArgs) -> Result<TestDisk, String> {
     Ok(TestDisk::Served(server))
 }
 
-/// A model, or a real disk.
 fn device(text: &str) -> Result<TestDisk, String> {
     if let Some(model) = text.strip_prefix("sim:") {
         return Spec::parse(model).map(|spec| TestDisk::Model(Box::new(spec))).map_err(|error| error.to_string());

@@ -18,7 +18,6 @@ use crate::terminal::output::{is_stdout, try_writing};
 /// The name of the results in a directory.
 const KEPT: &str = "iostest.json";
 
-/// A kind of report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
     Text,

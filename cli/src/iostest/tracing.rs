@@ -15,7 +15,6 @@ pub(super) struct Tracing<'a, 'b> {
     pub(super) files: &'a mut Files<'b>,
 }
 
-/// Where traces go.
 pub(super) struct Files<'a> {
     output: &'a Path,
     /// Whether each run needs a name of its own.

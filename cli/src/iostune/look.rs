@@ -30,7 +30,6 @@ pub(super) struct Measurement {
 }
 
 impl Measurement {
-    /// The file or device that is measured.
     pub(super) fn file(&self) -> Option<&Path> {
         match &self.target {
             Some(Target::Real { backing: Backing::File(file), .. }) => Some(&file.path),
@@ -137,7 +136,6 @@ fn look_inside(path: &Path, shape: bench::Shape) -> Result<Vec<String>, String> 
     Ok(warnings)
 }
 
-/// Where writes may go.
 pub(super) enum WriteTo {
     /// On the device itself, which is held so that nobody mounts it meanwhile.
     Device(#[expect(dead_code, reason = "held, not used")] OwnedFd),

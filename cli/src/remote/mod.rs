@@ -269,7 +269,6 @@ fn thing(kind: Kind, name: &str) -> String {
     format!("/v1/{}s/{}", kind.name(), encode(name.as_bytes(), plain))
 }
 
-/// A name as a part of a path.
 fn encoded(name: &str) -> String {
     encode(name.as_bytes(), b":")
 }

@@ -218,7 +218,6 @@ impl Plan {
         self.all(errors.iter().map(|error| self.places.locate(error)).collect())
     }
 
-    /// Why a capability cannot be kept.
     fn cannot_keep(&self, flags: &ServeArgs, why: String) -> Wrong {
         let place = match flags.keep_capability.is_empty() {
             true => self.places.server("keep_capabilities"),

@@ -28,7 +28,6 @@ pub(crate) fn tunables(only: Option<Kind>) -> String {
     out
 }
 
-/// The tunables of a scheduler.
 pub(super) fn rows(kind: Kind) -> Vec<SettingRow> {
     // Defaults that follow from the device are those of one that rotates; what they are for others is in the row's words.
     let character = Character { rotational: true, volatile_cache: true };

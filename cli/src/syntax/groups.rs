@@ -48,7 +48,6 @@ impl Tree {
         self.0[usize::from(group.0)].weight = weight;
     }
 
-    /// The groups, parents first.
     pub(crate) fn into_groups(self) -> Vec<Group> {
         self.0
     }

@@ -19,18 +19,18 @@ pub(super) struct Lines {
 }
 
 /// A sample's value: a count, or anything else.
-pub(super) enum Sample {
+pub(super) enum SampleValue {
     Count(u64),
     Number(f64),
 }
 
-impl From<u64> for Sample {
+impl From<u64> for SampleValue {
     fn from(count: u64) -> Self {
         Self::Count(count)
     }
 }
 
-impl From<f64> for Sample {
+impl From<f64> for SampleValue {
     fn from(number: f64) -> Self {
         Self::Number(number)
     }
@@ -62,7 +62,7 @@ impl Lines {
     }
 
     /// A metric with all its samples: the labels and the value of each.
-    pub(super) fn all<'a, const N: usize, V: Into<Sample>>(
+    pub(super) fn all<'a, const N: usize, V: Into<SampleValue>>(
         &mut self,
         kind: &str,
         name: &'static str,
@@ -75,8 +75,8 @@ impl Lines {
             self.begin(self.suffix, &labels.join(","));
             self.text.push_str("} ");
             match value.into() {
-                Sample::Count(count) => self.whole(count),
-                Sample::Number(number) => {
+                SampleValue::Count(count) => self.whole(count),
+                SampleValue::Number(number) => {
                     self.text.push_str(dtoa::Buffer::new().format(number));
                     self.text.push('\n');
                 }
@@ -122,7 +122,6 @@ impl Lines {
         self.text.push('\n');
     }
 
-    /// The whole text.
     pub(super) fn end(mut self) -> String {
         if self.format == Format::OpenMetrics {
             self.text.push_str("# EOF\n");

@@ -9,6 +9,9 @@ use super::super::activity::seconds;
 use super::super::show;
 use super::lines::{Described, Lines};
 
+type OfDisk = fn(&DiskView) -> f64;
+type OfGateway = fn(&GatewayView) -> f64;
+
 /// All that is not of a tenant.
 pub(super) fn add(view: &View, pools: &[PoolView], out: &mut Lines) {
     of_disks(&view.disks, out);
@@ -20,7 +23,7 @@ pub(super) fn add(view: &View, pools: &[PoolView], out: &mut Lines) {
 }
 
 fn of_disks(disks: &[DiskView], out: &mut Lines) {
-    let gauges: [Described<fn(&DiskView) -> f64>; 4] = [
+    let gauges: [Described<OfDisk>; 4] = [
         ("fairlift_disk_depth", "Limit on requests in flight", |disk| disk.depth.into()),
         ("fairlift_disk_requests", "Limit on requests waiting or in flight", |disk| disk.nr_requests.into()),
         ("fairlift_disk_in_flight", "Requests in flight", |disk| disk.in_flight.into()),
@@ -67,7 +70,7 @@ fn of_disks(disks: &[DiskView], out: &mut Lines) {
 }
 
 fn of_gateways(pools: &[PoolView], out: &mut Lines) {
-    let gauges: [Described<fn(&GatewayView) -> f64>; 4] = [
+    let gauges: [Described<OfGateway>; 4] = [
         ("fairlift_gateway_up", "Whether the gateway's reports arrive (1) or it is gone (0)", |seen| {
             f64::from(u8::from(!seen.is_gone))
         }),

@@ -83,7 +83,6 @@ pub(super) fn lines(rows: &[TenantRow<'_>], bounds: &[(&String, &Bounds)], forma
     out
 }
 
-/// The shares of tenants on disks.
 fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
     let gauges: [Described<OfRow>; 13] = [
         ("fairlift_tenant_weight", "The weight of the tenant among its siblings.", |row| {

@@ -15,7 +15,6 @@ use super::rows::{self, Sort, TenantRow};
 /// Disks that are shown at most on a screen.
 const DISKS: usize = 4;
 
-/// The request of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Does {
     Ignore,
@@ -23,7 +22,6 @@ pub(super) enum Does {
     Why(String),
 }
 
-/// The content of the screen.
 #[derive(Default)]
 pub(super) struct Top {
     /// The server's latest answer.
@@ -40,7 +38,6 @@ pub(super) struct Top {
     chosen: Option<(String, String)>,
     /// How many tenants lines there were when it was drawn last.
     page: usize,
-    /// The server's answer to why.
     why: Option<String>,
     trouble: Option<String>,
 }
