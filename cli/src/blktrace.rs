@@ -127,12 +127,10 @@ impl Record {
         Self { device: MAJOR | disk as u32, ..Self::message(0, &format!("{DISK}{name}")) }
     }
 
-    /// A text.
     pub(crate) fn message(time: u64, says: &str) -> Self {
         Self { time, action: MESSAGE, pdu: says.as_bytes().to_vec(), ..Self::NONE }
     }
 
-    /// The text of a message.
     pub(crate) fn says(&self) -> Option<&str> {
         (self.action == MESSAGE).then(|| std::str::from_utf8(&self.pdu).unwrap_or_default())
     }
@@ -163,7 +161,6 @@ impl Record {
         Some((*LETTERS.get((self.action & 0xffff) as usize)?, op))
     }
 
-    /// The number of the disk.
     pub(crate) const fn disk(&self) -> u32 {
         self.device & ((1 << 20) - 1)
     }
@@ -183,9 +180,6 @@ impl Record {
     }
 
     /// The record that bytes begin with, and its length; `None`: it is not whole.
-    ///
-    /// # Errors
-    /// These are no records.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, String> {
         let Some(head) = bytes.first_chunk::<HEAD>() else { return Ok(None) };
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::Record;
 
-/// The records received.
 #[derive(Default)]
 pub(crate) struct Taken {
     /// The part of a record that is not whole.
@@ -34,9 +33,6 @@ impl Taken {
     }
 
     /// Adds what came.
-    ///
-    /// # Errors
-    /// These are no records.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.rest.extend_from_slice(bytes);
         let mut at = 0;
@@ -82,9 +78,6 @@ impl Taken {
     }
 
     /// Writes it in the format that the name says; which files.
-    ///
-    /// # Errors
-    /// A file cannot be written.
     pub(crate) fn write(&mut self, output: &Path) -> io::Result<Vec<String>> {
         self.events.sort_by_key(|record| record.time);
         if output.extension().is_some_and(|extension| extension == "json") {
@@ -179,7 +172,6 @@ impl Taken {
     }
 }
 
-/// Whether a scheduler said it.
 fn is_scheduler_message(record: &Record) -> bool {
     record.says().is_some() && record.disk_named().is_none()
 }

@@ -70,10 +70,6 @@ pub(crate) fn settle(backing: &Backing) -> Result<Backing, String> {
     Ok(Faulty { faults, inner, ..(**faulty).clone() }.into())
 }
 
-/// Reads the rules of a file.
-///
-/// # Errors
-/// It cannot be read, or it has mistakes: which, and where.
 pub(crate) fn read_file(path: &Path) -> Result<Faults, String> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
@@ -196,7 +192,6 @@ fn count(given: &Given) -> Result<u64, String> {
     given.number(0..=i64::MAX as u64)
 }
 
-/// An operation, or a list of them.
 fn ops(given: &Given) -> Result<Vec<Op>, String> {
     let one = |given: &Given| {
         let names = || OPS.iter().map(|(name, _)| *name);

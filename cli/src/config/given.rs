@@ -29,7 +29,6 @@ pub(crate) enum Given {
 #[derive(Debug)]
 pub(crate) struct Amiss(pub(crate) Vec<Part>);
 
-/// A single mistake.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// The key within the table, if it is within one.
@@ -46,7 +45,6 @@ impl From<String> for Amiss {
 }
 
 impl Amiss {
-    /// In one line.
     pub(crate) fn line(&self, key: &str) -> String {
         let one = |part: &Part| match &part.within {
             Some(within) if !part.is_name => format!("{within} {}", part.says),
@@ -137,7 +135,6 @@ impl Given {
         }
     }
 
-    /// A number within a range.
     pub(crate) fn number(&self, range: RangeInclusive<u64>) -> Result<u64, String> {
         let number = match self {
             Self::Word(text) => text.parse().ok(),

@@ -41,8 +41,7 @@ pub(crate) fn keys(kind: Kind, act: Act) -> Vec<Key> {
 
 /// The keys of a removal.
 pub(crate) const NOW: &[Row<bool>] = &[Row::<bool>::new("now", Switch(|now, is| *now = is))
-    .usual("false")
-    .says("whether to disconnect its clients at once, without an answer to their requests")];
+    .fixed("false", "whether to disconnect its clients at once, without an answer to their requests")];
 
 pub(crate) struct ExportKeys {
     /// All that is no name.
@@ -95,47 +94,33 @@ fn export_keys() -> Vec<Key> {
 /// Those that are the same however clients reach it; [`ways::ROWS`] are the others.
 pub(crate) const EXPORT_ROWS: &[Row<ExportKeys>] = &[
     export("backing", Put::Backing(|export, backing| export.settings.backing = backing))
-        .usual("required")
-        .says("the file, device, RAM, model, other server or Ceph image that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`, a file that another export writes to without `shared`; a file that begins as a qcow2, VMDK, VHDX or LUKS image is refused without `format=raw` by a reload and `add`; a start warns of it, and serves such an image read-only"),
+        .fixed("required",
+            "the file, device, RAM, model, other server or Ceph image that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`, a file that another export writes to without `shared`; a file that begins as a qcow2, VMDK, VHDX or LUKS image is refused without `format=raw` by a reload and `add`; a start warns of it, and serves such an image read-only"),
     export("offset", Size(|export, bytes| export.settings.offset = bytes))
-        .usual("0")
-        .says("the offset in the backing at which the export starts"),
+        .fixed("0", "the offset in the backing at which the export starts"),
     export("size", AutoSize(|export, size| export.settings.size = size))
-        .usual("up to the end")
-        .says("the length of the export")
-        .live(),
+        .live("up to the end", "the length of the export"),
     export("disk", Text(|export, name| Ok(name.into()).map(|name| export.disk = Some(name))))
         .takes("the name of a `[disk.…]`")
-        .usual("one disk per device or file system, named after it")
-        .says("the scheduling domain of the export; exports with the same `sim:` text on one disk share one modelled disk, as exports of one file do"),
+        .fixed("one disk per device or file system, named after it",
+            "the scheduling domain of the export; exports with the same `sim:` text on one disk share one modelled disk, as exports of one file do"),
     export("group", Text(|export, path| Ok(path.into()).map(|path| export.group = Some(path))))
         .takes("a path from the root, as in `\"/tenants/alice\"`")
-        .usual("`/NAME`, a group of its own")
-        .says("the group whose share its clients use")
-        .live(),
+        .live("`/NAME`, a group of its own", "the group whose share its clients use"),
     export("ioprio", Text(|export, text| parse_priority(text).map(|priority| export.settings.priority = priority)))
         .takes("`rt/0` to `rt/7`, `be/0` to `be/7`, `idle`")
-        .usual("`be/4`")
-        .says("the I/O priority of its clients within the group")
-        .live(),
+        .live("`be/4`", "the I/O priority of its clients within the group"),
     export("read_only", Switch(|export, is| export.settings.read_only = is))
-        .usual("false")
-        .says("whether clients may only read")
-        .live(),
+        .live("false", "whether clients may only read"),
     export("description", Text(|export, text| parse_description(text).map(|text| export.settings.description = text)))
         .takes("text")
-        .usual("none")
-        .says("a text for people; `nbdinfo --list` shows it")
-        .live(),
+        .live("none", "a text for people; `nbdinfo --list` shows it"),
     export("faults", Text(|export, text| parse_faults(text).map(|faults| export.faults = faults)))
         .takes("a path")
-        .usual("those of the backing")
-        .says("new rules for a backing with faults")
-        .live()
+        .live("those of the backing", "new rules for a backing with faults")
         .only(false, false),
 ];
 
-/// Scheduling domains.
 pub(crate) const DISK: Sort = Sort::new(
     "disk",
     "[disk.NAME]",
@@ -152,50 +137,40 @@ pub(crate) const DISK: Sort = Sort::new(
 pub(crate) const DISK_ROWS: &[Row<Disk>] = &[
     disk("scheduler", Choice(schedulers, |disk, name| parse_scheduler(name).map(|kind| disk.scheduler = kind)))
         .takes("the name of a scheduler; see `fairlift tunables`")
-        .usual("`--scheduler`, else `fair` where exports of several groups are on it (`bfq` if it rotates), else `mq-deadline` until a second group comes")
-        .says("the scheduler: it decides which request is served next")
-        .live(),
+        .live("`--scheduler`, else `fair` where exports of several groups are on it (`bfq` if it rotates), else `mq-deadline` until a second group comes",
+            "the scheduler: it decides which request is served next"),
     disk("set", Elsewhere)
         .takes("a table of tunables; see `docs/tunables.md`")
-        .usual("the scheduler's own")
-        .says("the tunables of the scheduler")
+        .fixed("the scheduler's own", "the tunables of the scheduler")
         .only(true, false),
     disk("tunables", Elsewhere)
         .takes("an object of tunables")
-        .usual("the scheduler's own")
-        .says("the tunables of the scheduler")
-        .live()
+        .live("the scheduler's own", "the tunables of the scheduler")
         .only(false, true),
     disk("depth", Auto(1, 4096, |disk, depth| disk.depth = depth.map(|depth| depth as u16)))
         .takes("1 to 4096")
-        .usual("128")
-        .says("limit on requests in flight in the device")
-        .live(),
+        .live("128", "limit on requests in flight in the device"),
     disk("shared_tags", Switch(|disk, is| disk.shared_tags = is))
-        .usual("false")
-        .says("whether the workers share `depth`, with a part assured to each; false: each worker has a `depth` of its own; for the scheduler `none`"),
+        .fixed("false",
+            "whether the workers share `depth`, with a part assured to each; false: each worker has a `depth` of its own; for the scheduler `none`"),
     disk("nr_requests", Auto(1, 1 << 20, |disk, number| disk.nr_requests = number.map(|number| number as u32)))
         .takes("1 to 1048576, at least `depth`")
-        .usual("twice the depth; with `fair`, `bfq` and `cfq` at least 4096")
-        .says("limit on requests that wait or are in flight; weights decide among these only")
-        .live(),
+        .live("twice the depth; with `fair`, `bfq` and `cfq` at least 4096",
+            "limit on requests that wait or are in flight; weights decide among these only"),
     disk("io_timeout", Time(|disk, time| disk.io_timeout = Some(time)))
-        .usual("30s")
-        .says("time limit for a request in the device"),
+        .fixed("30s", "time limit for a request in the device"),
     disk("concurrency", Auto(1, 256, fix_concurrency))
         .takes("`auto`, or 1 to 256")
-        .usual("`auto`: learned while it runs")
-        .says("limit on concurrent requests to a file that helper threads have to wait for (squashfs, FUSE, network file systems)"),
+        .fixed("`auto`: learned while it runs",
+            "limit on concurrent requests to a file that helper threads have to wait for (squashfs, FUSE, network file systems)"),
     disk("concurrency_max", Number(1, 256, bound_concurrency))
-        .usual("16")
-        .says("limit on the numbers that `auto` tries; at most half of `helpers`"),
+        .fixed("16", "limit on the numbers that `auto` tries; at most half of `helpers`"),
     disk("shares", Text(|disk, text| text.parse().map(|shares| disk.shares = Some(shares))))
         .takes("`dir:PATH` (a directory that all gateways see) or `rados:POOL/OBJECT[,user=USER][,conf=PATH][,timeout=TIME]` (an object of a Ceph pool)")
-        .usual("none: this server alone serves the disk")
-        .says("the meeting place of several servers before one pool: each reports there what it served, and weights and limits hold over all of them; needs the scheduler `fair`; see `docs/cluster.md`"),
+        .fixed("none: this server alone serves the disk",
+            "the meeting place of several servers before one pool: each reports there what it served, and weights and limits hold over all of them; needs the scheduler `fair`; see `docs/cluster.md`"),
 ];
 
-/// Weights and limits.
 pub(crate) const GROUP: Sort = Sort::new(
     "group",
     "[group.\"/PATH\"]",
@@ -205,33 +180,27 @@ pub(crate) const GROUP: Sort = Sort::new(
 
 pub(crate) const GROUP_ROWS: &[Row<GroupKeys>] = &[
     group("weight", Number(1, Weight::MAX.get() as u64, |group, weight| group.weight = Weight::new(weight as u16)))
-        .usual("100")
-        .says("the group's share relative to its siblings")
-        .means(Weight::MEANS)
-        .live(),
+        .live("100", "the group's share relative to its siblings")
+        .means(Weight::MEANS),
     group("max", Rates(|group| &mut group.bounds.ceiling.max))
         .takes("a table of `rbps`, `wbps`, `riops`, `wiops`, `bps`, `iops`, or text such as `\"riops=3000 wbps=50m\"`")
-        .usual("no limit")
-        .says("the ceiling: the most that the group may do in a second, even while the disk is idle; see `docs/limits.md`")
-        .live(),
+        .live("no limit",
+            "the ceiling: the most that the group may do in a second, even while the disk is idle; see `docs/limits.md`"),
     group("burst", Burst(|group| &mut group.bounds.ceiling))
         .takes("as `max`, with `seconds`")
-        .usual("no bursts; `seconds`: 1")
-        .says("the rates above `max` that the group may reach for `seconds`, after it has used less than `max` for long enough")
-        .live(),
+        .live("no bursts; `seconds`: 1",
+            "the rates above `max` that the group may reach for `seconds`, after it has used less than `max` for long enough"),
     group("min", Rates(|group| &mut group.bounds.floor))
         .takes("as `max`")
-        .usual("none")
-        .says("the floor: the least that the group gets in a second while it asks for it, as far as the disk can; needs the scheduler `fair`")
-        .live(),
+        .live("none",
+            "the floor: the least that the group gets in a second while it asks for it, as far as the disk can; needs the scheduler `fair`"),
     group("latency", Latency(|group, latency| group.bounds.latency = latency))
-        .usual("`none`")
-        .says("the latency target: the time in which 99 of 100 reads and writes of the group are answered; other groups make room for it; needs the scheduler `fair`; see `docs/limits.md`")
-        .live(),
+        .live("`none`",
+            "the latency target: the time in which 99 of 100 reads and writes of the group are answered; other groups make room for it; needs the scheduler `fair`; see `docs/limits.md`"),
     group("delegate", List(None, |group, text, _| delegable(text).map(|()| _ = group.delegate.insert(text.into()))))
         .takes("a list of the keys above")
-        .usual("none")
-        .says("the keys of this group, and of those below it, that a client with `control = \"tenant\"` may change, if its own group is the same or above; see `docs/control-access.md`")
+        .fixed("none",
+            "the keys of this group, and of those below it, that a client with `control = \"tenant\"` may change, if its own group is the same or above; see `docs/control-access.md`")
         .only(true, false),
 ];
 
@@ -252,8 +221,7 @@ fn delegable(text: &str) -> Result<(), String> {
 /// Where clients connect, of a listener that is added.
 pub(crate) const LISTENER_ROWS: &[Row<Option<Tls>>] =
     &[Row::<Option<Tls>>::new("tls", Choice(tls_words, |tls, text| parse_tls(text).map(|read| *tls = Some(read))))
-        .usual("`off`")
-        .says("whether traffic is encrypted")
+        .fixed("`off`", "whether traffic is encrypted")
         .only(false, true)];
 
 fn tls_words() -> Vec<&'static str> {
@@ -274,47 +242,39 @@ pub(crate) const CLIENT: Sort = Sort::new(
 
 pub(crate) const CLIENT_ROWS: &[Row<Rule>] = &[
     client("uid", Number(0, NO_ID - 1, |rule, uid| rule.uid = Some(uid as u32)))
-        .usual("any client")
-        .says("the user of the process at the other end of a unix socket"),
+        .live("any client", "the user of the process at the other end of a unix socket"),
     client("gid", Number(0, NO_ID - 1, |rule, gid| rule.gid = Some(gid as u32)))
-        .usual("any client")
-        .says("the group of this process; its supplementary groups do not count"),
+        .live("any client", "the group of this process; its supplementary groups do not count"),
     client("cgroup", Text(|rule, text| text.parse().map(|path| rule.cgroup = Some(path))))
         .takes("a path from the root, as `/proc/PID/cgroup` has it after `0::`, such as `\"/system.slice/vm-alice.scope\"`")
-        .usual("any client")
-        .says("the cgroup (of version 2) that this process is in, or one above it"),
+        .live("any client", "the cgroup (of version 2) that this process is in, or one above it"),
     client("certificate", Text(|rule, text| text.parse().map(|subject| rule.certificate = Some(subject))))
         .takes("`CN=NAME`, `DNS:NAME`, `URI:NAME`, `email:NAME`, or `sha256:` and its fingerprint")
-        .usual("any client")
-        .says("a name in the client's certificate, or the fingerprint of that certificate; needs `tls_verify_peer`, or `control` and a control address with certificates"),
+        .live("any client",
+            "a name in the client's certificate, or the fingerprint of that certificate; needs `tls_verify_peer`, or `control` and a control address with certificates"),
     client("address", Text(|rule, text| text.parse().map(|network| rule.address = Some(network))))
         .takes("an IP address, or a range such as `192.0.2.0/24`")
-        .usual("any client")
-        .says("the address, or range of addresses, that the client comes from"),
+        .live("any client", "the address, or range of addresses, that the client comes from"),
     client("listener", Text(|rule, text| place::parse(text).map(|address| rule.listener = Some(address.to_string()))))
         .takes("one of the addresses of `listen`, or `unix:` and the path of a `vhost_user`")
-        .usual("any client")
-        .says("the address that the client has connected to"),
+        .live("any client", "the address that the client has connected to"),
     client("token", Text(|rule, text| text.parse().map(|token| rule.token = Some(token))))
         .takes("`sha256:` and the digest of a token, as `printf %s \"$TOKEN\" | sha256sum` prints it")
-        .usual("any client")
-        .says("the token that the client sends to the control server; needs `control`"),
+        .live("any client", "the token that the client sends to the control server; needs `control`"),
     client("exports", List(Some("lists no export"), |rule, text, _| Ok(_ = rule.exports.insert(text.into()))))
         .takes("the name of an export, or a list of them")
-        .usual("none")
-        .says("the exports that the client may open"),
+        .live("none", "the exports that the client may open"),
     client("group", Text(|rule, text| check_group(text).map(|()| rule.group = Some(text.into()))))
         .takes("a path from the root, as in `\"/tenants/alice\"`")
-        .usual("none")
-        .says("a group: the client may open the exports of this one and of all below it"),
+        .live("none", "a group: the client may open the exports of this one and of all below it"),
     client("control", Choice(controls, |rule, text| text.parse().map(|control| rule.control = Some(control))))
         .takes("`none`; `tenant`: see its own `group`, and change the keys that `delegate` lists there; `see`: see all; `change`: change all")
-        .usual("`none`, or where no table has `control`: the rights that the control address gives")
-        .says("the client's rights at the control server; see `docs/control-access.md`"),
-    client("read_only", Switch(|rule, is| rule.read_only = is)).usual("false").says("whether the client may only read"),
+        .live("`none`, or where no table has `control`: the rights that the control address gives",
+            "the client's rights at the control server; see `docs/control-access.md`"),
+    client("read_only", Switch(|rule, is| rule.read_only = is))
+        .live("false", "whether the client may only read"),
     client("max_connections", Number(1, 1 << 20, |rule, most| rule.max_connections = Some(most as u32)))
-        .usual("those of the server")
-        .says("limit on the connections of this client"),
+        .live("those of the server", "limit on the connections of this client"),
 ];
 
 fn controls() -> Vec<&'static str> {
@@ -330,7 +290,6 @@ pub(crate) fn why_unverified(rule: &Rule, verifies: bool) -> Option<&'static str
 /// The number that the kernel takes for no user.
 const NO_ID: u64 = u32::MAX as u64;
 
-/// The server itself.
 pub(crate) const SERVER: Sort = Sort::new(
     "server",
     "[server]",
@@ -347,91 +306,78 @@ const NO_DIRECTORY: Option<&str> = Some("lists no directory; leave the key out t
 pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
     server("listen", List(NO_ADDRESS, |server, text, at| parse_place(text).map(|value| server.listen.push(Placed { value, at }))))
         .takes("`unix:PATH[,mode=0660][,owner=NAME][,group=NAME]`, `tcp:HOST:PORT`, or a list of them; `,tls=…` after an address overrides `tls` for it")
-        .usual("`unix:` in the run directory")
-        .says("the addresses for clients"),
+        .fixed("`unix:` in the run directory", "the addresses for clients"),
     server("control", List(NO_ADDRESS, |server, text, at| parse_control(text).map(|value| server.control.push(Placed { value, at }))))
         .takes("`unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only]`, `tcp:HOST:PORT,token=FILE`, `tcp:HOST:PORT,certificates=DIR`, `off`, or a list of places")
-        .usual("beside the first unix socket")
-        .says("the addresses of the control server, which shows and changes the running server, and the clients it lets in; see `docs/control-access.md`"),
+        .fixed("beside the first unix socket",
+            "the addresses of the control server, which shows and changes the running server, and the clients it lets in; see `docs/control-access.md`"),
     server("tls", Text(|server, text| parse_tls(text).map(|tls| server.tls = Some(tls))))
         .takes("`off`, `on` (if the client asks), `require`")
-        .usual("`off`")
-        .says("whether traffic is encrypted"),
+        .fixed("`off`", "whether traffic is encrypted"),
     server("tls_certificates", Text(|server, text| Ok(text.into()).map(|path| server.tls_certificates = Some(path))))
         .takes("a directory")
-        .usual("none")
-        .says("the directory with `server-cert.pem`, `server-key.pem` and, to verify clients, `ca-cert.pem` and, for revoked certificates, `ca-crl.pem`"),
+        .fixed("none",
+            "the directory with `server-cert.pem`, `server-key.pem` and, to verify clients, `ca-cert.pem` and, for revoked certificates, `ca-crl.pem`"),
     server("tls_verify_peer", Switch(|server, is| server.tls_verify_peer = is))
-        .usual("false")
-        .says("whether clients need a certificate signed by `ca-cert.pem`"),
+        .fixed("false", "whether clients need a certificate signed by `ca-cert.pem`"),
     server("insecure", Switch(|server, is| server.insecure = is))
-        .usual("false")
-        .says("whether to listen on addresses that other machines can reach, even without TLS"),
+        .fixed("false", "whether to listen on addresses that other machines can reach, even without TLS"),
     server("workers", Number(1, 64, |server, number| server.workers = Some(number as usize)))
         .takes("1 to 64, at most `memory` / `request_max`")
-        .usual("one per CPU, as far as `memory` allows")
-        .says("the number of worker threads"),
+        .fixed("one per CPU, as far as `memory` allows", "the number of worker threads"),
     server("engine", Text(|server, text| parse_engine(text).map(|engine| server.engine = Some(engine))))
         .takes("`\"auto\"`, `\"io_uring\"` or `\"poll\"`")
-        .usual("`\"auto\"`: io_uring, or `poll` where it is refused")
-        .says("the kernel interface of the workers: io_uring, or epoll and threads, which cost more CPU and work in containers that refuse io_uring"),
+        .fixed("`\"auto\"`: io_uring, or `poll` where it is refused",
+            "the kernel interface of the workers: io_uring, or epoll and threads, which cost more CPU and work in containers that refuse io_uring"),
     server("max_connections", Number(1, 1 << 20, |server, number| server.limits.connections = number as u32))
-        .usual("4096")
-        .says("limit on connections, all addresses together"),
+        .fixed("4096", "limit on connections, all addresses together"),
     server("handshake_timeout", Time(|server, time| server.limits.handshake_timeout = time))
-        .usual("10s")
-        .says("time limit for a step of a client's handshake; six times that for all of it"),
+        .fixed("10s", "time limit for a step of a client's handshake; six times that for all of it"),
     server("handshake_failures", Number(0, 1 << 20, |server, number| server.limits.handshake_failures = number as u32))
-        .usual("10")
-        .says("limit on handshakes a second from one address (IPv4, a /64 of IPv6, a user at a unix socket) that fail; ten seconds' worth may come at once; 0 is no limit"),
+        .fixed("10",
+            "limit on handshakes a second from one address (IPv4, a /64 of IPv6, a user at a unix socket) that fail; ten seconds' worth may come at once; 0 is no limit"),
     server("handshake_clients", Number(1, 1 << 20, |server, number| server.limits.handshake_clients = number as u32))
-        .usual("1024")
-        .says("limit on clients of one address that are in their handshake; at most half of `max_connections`"),
-    server("handshake_bytes", Other(set_handshake_bytes))
+        .fixed("1024",
+            "limit on clients of one address that are in their handshake; at most half of `max_connections`"),
+    // A client may send requests behind its last option, and as many are looked at as one buffer holds.
+    server("handshake_bytes", Other(|server, given| size_from(512, given).map(|size| server.limits.handshake_bytes = size)))
         .takes("512k to 1g")
-        .usual("1m")
-        .says("limit on the bytes that a client sends before it has opened an export"),
-    server("request_max", Other(set_request_max))
+        .fixed("1m", "limit on the bytes that a client sends before it has opened an export"),
+    server("request_max", Other(|server, given| size_from(64, given).map(|size| server.limits.request_max = size as u32)))
         .takes("64k to 1g")
-        .usual("32m")
-        .says("the largest read or write"),
+        .fixed("32m", "the largest read or write"),
     server("connection_requests", Number(1, 480, |server, number| server.limits.connection_requests = number as u32))
-        .usual("128")
-        .says("limit on the requests of one connection that have no reply yet"),
+        .fixed("128", "limit on the requests of one connection that have no reply yet"),
     server("connection_memory", Other(|server, given| given.size().map(|size| server.limits.connection_memory = size)))
         .takes("a size, at least `request_max`")
-        .usual("64m")
-        .says("limit on the payload of these requests"),
+        .fixed("64m", "limit on the payload of these requests"),
     server("memory", Other(|server, given| given.size().map(|size| server.limits.memory = size)))
         .takes("a size, at least `connection_memory`")
-        .usual("512m")
-        .says("limit on the payload of all connections together"),
+        .fixed("512m", "limit on the payload of all connections together"),
     server("roots", List(NO_DIRECTORY, |server, text, at| parse_root(text).map(|value| server.roots.push(Placed { value, at }))))
         .takes("a directory, or a list of them")
-        .usual("anywhere")
-        .says("the directories that must contain the files of all backings, also of exports that are added later; no symbolic link leads out of them"),
+        .fixed("anywhere",
+            "the directories that must contain the files of all backings, also of exports that are added later; no symbolic link leads out of them"),
     server("seccomp", Switch(|server, is| server.seccomp = Some(is)))
-        .usual("true")
-        .says("whether to install a filter of system calls once the server has started; false is for debugging"),
+        .fixed("true",
+            "whether to install a filter of system calls once the server has started; false is for debugging"),
     server("keep_capabilities", List(None, |server, text, _| text.parse().map(|one| server.keep_capabilities.push(one))))
         .takes("the name of a capability, such as `CAP_DAC_OVERRIDE`, or a list of them")
-        .usual("none")
-        .says("the capabilities to keep once the server has started; it drops all others; see `docs/do/confine.md`"),
+        .fixed("none",
+            "the capabilities to keep once the server has started; it drops all others; see `docs/do/confine.md`"),
     server("learned", Text(|server, text| Ok(text.into()).map(|path| server.learned = Some(path))))
         .takes("a path, best in the run directory")
-        .usual("none; systemd keeps it where its unit says `FileDescriptorStoreMax=1`")
-        .says("the file to which the server writes, every second, its model of each disk and the debts of groups to their limits, for the server that is started after a crash; created if it is missing"),
+        .fixed("none; systemd keeps it where its unit says `FileDescriptorStoreMax=1`",
+            "the file to which the server writes, every second, its model of each disk and the debts of groups to their limits, for the server that is started after a crash; created if it is missing"),
     server("gateway", Text(|server, text| check_gateway(text).map(|()| server.gateway = Some(text.into()))))
         .takes("a name of letters, digits, `-`, `_` and `.`")
-        .usual("the host's name")
-        .says("the server's name among the gateways of one pool (`shares` of a disk)"),
+        .fixed("the host's name", "the server's name among the gateways of one pool (`shares` of a disk)"),
     server("drain_timeout", Other(|server, given| given.time().map(|time| server.limits.drain_timeout = time)))
         .takes("a time")
-        .usual("10s")
-        .says("the time that a stopping server gives clients to read their replies"),
+        .fixed("10s", "the time that a stopping server gives clients to read their replies"),
     server("helpers", Number(2, 256, |server, number| server.limits.helpers = number as u32))
-        .usual("32")
-        .says("limit on threads, all disks together, that wait for files which the kernel cannot read asynchronously; see `docs/files-threads.md`"),
+        .fixed("32",
+            "limit on threads, all disks together, that wait for files which the kernel cannot read asynchronously; see `docs/files-threads.md`"),
 ];
 
 /// All tables, in the order in which they are explained.
@@ -450,30 +396,17 @@ const fn group(name: &'static str, put: Put<GroupKeys>) -> Row<GroupKeys> {
 }
 
 const fn client(name: &'static str, put: Put<Rule>) -> Row<Rule> {
-    Row::new(name, put).live()
+    Row::new(name, put)
 }
 
 const fn server(name: &'static str, put: Put<Server>) -> Row<Server> {
     Row::new(name, put)
 }
 
-fn set_request_max(server: &mut Server, given: &Given) -> Result<(), String> {
-    let bytes = given.size()?;
-    if !(64 << 10..=1 << 30).contains(&bytes) {
-        return Err(format!("takes a size from 64k to 1g, not {}", given.show()));
-    }
-    server.limits.request_max = bytes as u32;
-    Ok(())
-}
-
-/// A client may send requests behind its last option, and as many are looked at as one buffer holds.
-fn set_handshake_bytes(server: &mut Server, given: &Given) -> Result<(), String> {
-    let bytes = given.size()?;
-    if !(512 << 10..=1 << 30).contains(&bytes) {
-        return Err(format!("takes a size from 512k to 1g, not {}", given.show()));
-    }
-    server.limits.handshake_bytes = bytes;
-    Ok(())
+/// A size of so many KiB or more, up to 1 GiB.
+fn size_from(kib: u64, given: &Given) -> Result<u64, String> {
+    let bytes = Some(given.size()?).filter(|bytes| (kib << 10..=1 << 30).contains(bytes));
+    bytes.ok_or_else(|| format!("takes a size from {kib}k to 1g, not {}", given.show()))
 }
 
 fn parse_root(text: &str) -> Result<PathBuf, String> {

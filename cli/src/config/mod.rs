@@ -22,7 +22,7 @@ use fairlift_core::ceiling::Bounds;
 use fairlift_core::{GroupId, sched};
 use fairlift_lab::suggestion;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
 
 use crate::control::ControlPlace;
 use crate::syntax::groups::Tree;
@@ -41,7 +41,7 @@ use section::{Placed, Section, join, show};
 pub(crate) const EXAMPLE: &str = include_str!("example.toml");
 
 /// All that a config file says; what it doesn't say is `None`.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(crate) struct File {
     /// `[disk.…]`, in the order of the file.
     pub(crate) disks: Vec<Disk>,
@@ -55,7 +55,6 @@ pub(crate) struct File {
     pub(crate) weighed: Vec<Placed<String>>,
     /// The keys of groups that tenants may change.
     pub(crate) delegated: BTreeMap<String, BTreeSet<String>>,
-    /// Where floors are.
     pub(crate) floors: Vec<Placed<String>>,
     /// `[client.…]`, in the order of the file.
     pub(crate) clients: Vec<Allowed>,
@@ -65,9 +64,7 @@ pub(crate) struct File {
 /// The rights of a client, as the file has them.
 #[derive(Debug)]
 pub(crate) struct Allowed {
-    /// Where its table is.
     pub(crate) at: Range<usize>,
-    /// Where its certificate is named.
     pub(crate) certificate: Option<Range<usize>>,
     pub(crate) settings: Rule,
 }
@@ -75,7 +72,6 @@ pub(crate) struct Allowed {
 /// A scheduling domain as the file has it.
 #[derive(Debug)]
 pub(crate) struct Disk {
-    /// Where its table is.
     pub(crate) at: Range<usize>,
     /// The priority, if given.
     pub(crate) scheduler: Option<sched::Kind>,
@@ -85,10 +81,8 @@ pub(crate) struct Disk {
     pub(crate) settings: config::Disk,
 }
 
-/// An export as the file has it.
 #[derive(Debug)]
 pub(crate) struct Export {
-    /// Where its table is.
     pub(crate) at: Range<usize>,
     /// Where what holds the data is said.
     pub(crate) backing: Range<usize>,
@@ -98,38 +92,24 @@ pub(crate) struct Export {
     pub(crate) settings: config::Export,
 }
 
-/// The server as the file has it.
+/// The server as the file has it; its keys are explained in [`SERVER_ROWS`].
 #[derive(Debug, Default)]
 pub(crate) struct Server {
-    /// Where its table is.
     pub(crate) at: Option<Range<usize>>,
     /// Where the keys are that it has.
     places: BTreeMap<String, Range<usize>>,
-    /// Where clients connect.
     pub(crate) listen: Vec<Placed<ListenAt>>,
-    /// Where the server is looked at and changed.
     pub(crate) control: Vec<Placed<ControlPlace>>,
-    /// Whether traffic is encrypted.
     pub(crate) tls: Option<Tls>,
-    /// The directory with the server's certificate.
     pub(crate) tls_certificates: Option<PathBuf>,
-    /// Whether clients need a certificate.
     pub(crate) tls_verify_peer: bool,
-    /// Whether plain text may leave the machine.
     pub(crate) insecure: bool,
-    /// Where files must lie.
     pub(crate) roots: Vec<Placed<PathBuf>>,
-    /// Whether system calls are given up.
     pub(crate) seccomp: Option<bool>,
-    /// The file that keeps what is learned for the next server.
     pub(crate) learned: Option<PathBuf>,
-    /// The server's name among gateways.
     pub(crate) gateway: Option<String>,
-    /// Capabilities that are not.
     pub(crate) keep_capabilities: Vec<Capability>,
-    /// Worker threads.
     pub(crate) workers: Option<usize>,
-    /// The kernel interface of the workers.
     pub(crate) engine: Option<Engine>,
     /// Bounds, with the defaults where the file says nothing.
     pub(crate) limits: Limits,
@@ -212,7 +192,7 @@ impl Reading<'_> {
             }
         }
         let disks: Vec<_> = self.sections(document, DISK).iter().map(|section| self.disk(section)).collect();
-        let mut groups = Tree::new();
+        let mut groups = Tree::default();
         let sections = self.sections(document, GROUP);
         let mut bounds = BTreeMap::new();
         let mut delegated = BTreeMap::new();
@@ -220,10 +200,9 @@ impl Reading<'_> {
         let weighed = sections.iter().filter_map(&mut group).collect();
         let exports = self.sections(document, EXPORT);
         let exports = exports.iter().filter_map(|section| self.export(section, &disks, &mut groups)).collect();
-        let floors = sections
-            .iter()
-            .filter_map(|section| Some(Placed { value: section.name.clone(), at: section.raw("min")?.span() }));
-        let floors = floors.collect();
+        let floor =
+            |section: &Section<'_>| Some(Placed { value: section.name.clone(), at: section.raw("min")?.span() });
+        let floors = sections.iter().filter_map(floor).collect();
         let clients: Vec<_> = self.sections(document, CLIENT).iter().map(|section| self.client(section)).collect();
         let empty = |value: &Spanned<DeValue<'_>>| value.get_ref().as_table().is_some_and(|all| all.is_empty());
         if let Some((key, _)) = document.get_key_value(CLIENT.name).filter(|(_, value)| empty(value)) {
@@ -240,30 +219,30 @@ impl Reading<'_> {
     /// The tables `[sort.NAME]`, in the order of the file.
     fn sections<'d>(&mut self, document: &'d DeTable<'d>, sort: Sort) -> Vec<Section<'d>> {
         let Some((key, value)) = document.get_key_value(sort.name) else { return Vec::new() };
-        let Some(table) = value.get_ref().as_table() else {
-            self.note(
-                key.span(),
-                sort.name,
-                format!("must be written {}, not as {}", sort.header, show(value.get_ref())),
-            );
-            return Vec::new();
-        };
-        let mut entries: Vec<_> = table.iter().collect();
+        let table = self.table(sort, key.span(), sort.name, value);
+        let mut entries: Vec<_> = table.into_iter().flatten().collect();
         entries.sort_by_key(|(name, _)| name.span().start);
-        let mut sections = Vec::new();
-        for (name, value) in entries {
+        let section = |(name, value): (&'d Spanned<DeString<'d>>, &'d Spanned<DeValue<'d>>)| {
             let path = join(sort.name, name.get_ref());
-            match value.get_ref().as_table() {
-                Some(table) => {
-                    sections.push(Section::new(path, name.get_ref(), name.span(), sort, table, self.mistakes));
-                }
-                None => {
-                    let says = format!("must be written {}, not as {}", sort.header, show(value.get_ref()));
-                    self.note(name.span(), &path, says);
-                }
-            }
+            let table = self.table(sort, name.span(), &path, value)?;
+            Some(Section::new(path, name.get_ref(), name.span(), sort, table, self.mistakes))
+        };
+        entries.into_iter().filter_map(section).collect()
+    }
+
+    /// A value that must be a table, as the header of its sort says.
+    fn table<'d>(
+        &mut self,
+        sort: Sort,
+        at: Range<usize>,
+        key: &str,
+        value: &'d Spanned<DeValue<'d>>,
+    ) -> Option<&'d DeTable<'d>> {
+        let table = value.get_ref().as_table();
+        if table.is_none() {
+            self.note(at, key, format!("must be written {}, not as {}", sort.header, show(value.get_ref())));
         }
-        sections
+        table
     }
 
     fn disk(&mut self, section: &Section<'_>) -> Disk {
@@ -409,11 +388,7 @@ impl Reading<'_> {
 
     fn server(&mut self, document: &DeTable<'_>) -> Server {
         let Some((key, value)) = document.get_key_value(SERVER.name) else { return Server::default() };
-        let Some(table) = value.get_ref().as_table() else {
-            let says = format!("must be written [server], not as {}", show(value.get_ref()));
-            self.note(key.span(), SERVER.name, says);
-            return Server::default();
-        };
+        let Some(table) = self.table(SERVER, key.span(), SERVER.name, value) else { return Server::default() };
         let section = Section::new(SERVER.name.into(), "", key.span(), SERVER, table, self.mistakes);
         let mut server = Server { at: Some(section.at.clone()), places: section.places(), ..Server::default() };
         section.put(self.mistakes, SERVER_ROWS, &mut server);

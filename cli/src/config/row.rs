@@ -27,7 +27,6 @@ impl Kind {
     }
 }
 
-/// The possible changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
     Add,
@@ -61,7 +60,6 @@ pub(crate) enum Put<T> {
     Burst(fn(&mut T) -> &mut Ceiling),
     Text(fn(&mut T, &str) -> Result<(), String>),
     Backing(fn(&mut T, Backing)),
-    /// One of these words.
     Choice(fn() -> Vec<&'static str>, fn(&mut T, &str) -> Result<(), String>),
     Other(fn(&mut T, &Given) -> Result<(), String>),
     /// A text, or a list of texts, each with its place in the file; and the error for an empty list.
@@ -70,7 +68,6 @@ pub(crate) enum Put<T> {
     Elsewhere,
 }
 
-/// Puts one of a list.
 pub(crate) type PutOne<T> = fn(&mut T, &str, Range<usize>) -> Result<(), String>;
 
 /// A key, with its effect on a `T`.
@@ -90,19 +87,14 @@ pub(crate) struct Row<T: 'static> {
 
 /// The description of a key.
 pub(crate) struct Key {
-    /// As it is written.
     pub(crate) name: &'static str,
-    /// Its possible values.
     pub(crate) takes: String,
-    /// Its default.
     pub(crate) default: &'static str,
-    /// Its effect, in a phrase.
     pub(crate) says: &'static str,
     /// As in its row.
     means: &'static str,
     /// The type of its values, for OpenAPI.
     pub(crate) schema: Value,
-    /// Words that it takes.
     pub(crate) choices: Vec<&'static str>,
     in_file: bool,
     /// It can be given with `add`, and with `set`.
@@ -138,27 +130,21 @@ impl<T> Row<T> {
         self
     }
 
-    /// Its default.
-    pub(crate) const fn usual(mut self, default: &'static str) -> Self {
-        self.default = default;
+    /// Its default, and its effect in a phrase; it cannot be changed while the server runs.
+    pub(crate) const fn fixed(mut self, default: &'static str, says: &'static str) -> Self {
+        (self.default, self.says) = (default, says);
         self
     }
 
-    /// Its effect, in a phrase.
-    pub(crate) const fn says(mut self, says: &'static str) -> Self {
-        self.says = says;
-        self
+    /// The same of a key that can.
+    pub(crate) const fn live(mut self, default: &'static str, says: &'static str) -> Self {
+        self.is_live = true;
+        self.fixed(default, says)
     }
 
     /// A mistake in its number ends with this phrase.
     pub(crate) const fn means(mut self, means: &'static str) -> Self {
         self.means = means;
-        self
-    }
-
-    /// It can be changed while the server runs.
-    pub(crate) const fn live(mut self) -> Self {
-        self.is_live = true;
         self
     }
 
@@ -168,10 +154,6 @@ impl<T> Row<T> {
         self
     }
 
-    /// Puts a value where it belongs.
-    ///
-    /// # Errors
-    /// The mistake in it.
     pub(crate) fn put(&self, to: &mut T, given: &Given) -> Result<(), Amiss> {
         match self.put {
             Put::Number(least, most, put) => {
@@ -274,12 +256,10 @@ pub(super) fn all<T>(rows: &[Row<T>]) -> Vec<Key> {
     rows.iter().map(Row::key).collect()
 }
 
-/// A sort of table in the file.
 #[derive(Clone, Copy)]
 pub(crate) struct Sort {
     /// Its first word.
     pub(crate) name: &'static str,
-    /// How its header is written.
     pub(crate) header: &'static str,
     /// Its object.
     pub(crate) says: &'static str,
@@ -296,7 +276,6 @@ impl Sort {
         Self { name, header, says, rows }
     }
 
-    /// Its possible content.
     pub(crate) fn keys(&self) -> Vec<Key> {
         (self.rows)().into_iter().filter(|key| key.in_file).collect()
     }

@@ -13,7 +13,6 @@ use super::row::{PutOne, Row, Sort};
 use crate::syntax::groups::own_path;
 use crate::syntax::mistake::Mistake;
 
-/// A value and where it is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Placed<T> {
     pub(crate) value: T,
@@ -21,11 +20,9 @@ pub(crate) struct Placed<T> {
     pub(crate) at: Range<usize>,
 }
 
-/// A table with its place.
 pub(crate) struct Section<'d> {
     /// How its keys are called in messages: `disk.ssd0`.
     pub(crate) path: String,
-    /// Where it is named.
     pub(crate) at: Range<usize>,
     /// The last part of the path, as it is.
     pub(crate) name: String,
@@ -68,7 +65,6 @@ impl<'d> Section<'d> {
         Self { path, at, name: name.into(), sort, table }
     }
 
-    /// Whether it has no key at all.
     pub(crate) fn is_empty(&self) -> bool {
         self.table.is_empty()
     }

@@ -245,7 +245,6 @@ impl Activity {
     }
 }
 
-/// In seconds.
 pub(super) fn seconds(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e9
 }

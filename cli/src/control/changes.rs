@@ -109,7 +109,6 @@ impl<'a> Changes<'a> {
         self.act(*act, kind, name, keys)
     }
 
-    /// The change of one object.
     fn act(&mut self, act: Act, kind: Kind, name: &str, keys: Map<String, Value>) -> Result<(), String> {
         let Config { exports, groups, .. } = &self.edit.config;
         let group = match exports.iter().find(|export| export.name == name) {

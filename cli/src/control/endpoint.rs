@@ -45,7 +45,6 @@ impl Caller {
         self.peer.certificate.as_ref().zip(locks.tls).is_some_and(|(shown, tls)| tls.revoked.has(shown))
     }
 
-    /// The rights of the client.
     pub(crate) fn role(&self, handle: &Handle) -> Grant {
         if self.is_revoked() { Grant::None } else { handle.role(&self.peer) }
     }

@@ -34,13 +34,11 @@ const GROUPS: usize = 256;
 /// The keys of a tenant in `status` that are kept.
 const KEYS: [&str; 6] = ["had", "due", "iops", "bps", "p99_us", "latency_target_us"];
 
-/// The samples of a server.
 #[derive(Clone, Default)]
 pub(super) struct History(Arc<Mutex<Recorded>>);
 
 #[derive(Default)]
 struct Recorded {
-    /// The last look.
     before: Option<View>,
     samples: VecDeque<Sample>,
 }
@@ -50,7 +48,6 @@ struct Sample {
     rows: Box<[SampleRow]>,
 }
 
-/// A tenant in one sample.
 struct SampleRow {
     /// Shared by the rows of a tenant.
     of: Arc<TenantKey>,

@@ -30,7 +30,7 @@ const HEAD_FIELDS: usize = 64;
 
 /// A socket that listens, and the clients that it lets in.
 pub(crate) struct Opened {
-    socket: Socket,
+    socket: OwnedFd,
     pub(super) who: Arc<Endpoint>,
     /// Where it is, as clients name it.
     pub(crate) at: String,
@@ -38,11 +38,6 @@ pub(crate) struct Opened {
     address: String,
     /// Removed at the end.
     file: Option<PathBuf>,
-}
-
-enum Socket {
-    Unix(UnixListener),
-    Tcp(TcpListener),
 }
 
 impl Drop for Opened {
@@ -56,11 +51,7 @@ impl Drop for Opened {
 impl Opened {
     /// The socket once more, and its name among what a server hands over.
     pub(crate) fn handed_over(&self) -> io::Result<(String, OwnedFd)> {
-        let socket = match &self.socket {
-            Socket::Unix(socket) => socket.try_clone()?.into(),
-            Socket::Tcp(socket) => socket.try_clone()?.into(),
-        };
-        Ok((handed_name(&self.address), socket))
+        Ok((handed_name(&self.address), self.socket.try_clone()?))
     }
 
     /// The server that had it has ended: its file goes with this one.
@@ -75,9 +66,6 @@ pub(crate) fn handed_name(address: &str) -> String {
 }
 
 /// Listens; `taken`: at a socket of a server from which this one takes over.
-///
-/// # Errors
-/// The address is taken or cannot be had, or there is no such owner or group, or no token in the file.
 pub(crate) fn open(at: &ControlAt, taken: Option<OwnedFd>) -> Result<Opened, String> {
     let name = crate::syntax::place::show(&at.address);
     let locks = Locks::read(at)?;
@@ -86,14 +74,10 @@ pub(crate) fn open(at: &ControlAt, taken: Option<OwnedFd>) -> Result<Opened, Str
     let who = |hosts| Arc::new(Endpoint { is_unix, read_only: at.read_only, hosts, locks: RwLock::new(locks) });
     match &at.address {
         Address::Unix(path) => {
-            let socket = match &taken {
-                Some(taken) => taken.try_clone().map_err(|error| error.to_string())?.into(),
-                None => unix(path, at)?,
-            };
-            let place = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-            let shown = format!("unix:{}", place.display());
             let file = taken.is_none().then(|| path.clone());
-            Ok(Opened { socket: Socket::Unix(socket), who: who(None), at: shown, address: name, file })
+            let socket = taken.map_or_else(|| unix(path, at).map(OwnedFd::from), Ok)?;
+            let place = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            Ok(Opened { socket, who: who(None), at: format!("unix:{}", place.display()), address: name, file })
         }
         Address::Tcp(address) => {
             let socket = match taken {
@@ -104,7 +88,7 @@ pub(crate) fn open(at: &ControlAt, taken: Option<OwnedFd>) -> Result<Opened, Str
             let token = at.token.as_ref().map_or_else(String::new, |file| format!(",token={}", file.display()));
             let hosts = (!has_certificates).then(|| hosts(bound));
             let at = format!("tcp:{bound}{token}");
-            Ok(Opened { socket: Socket::Tcp(socket), who: who(hosts), at, address: name, file: None })
+            Ok(Opened { socket: socket.into(), who: who(hosts), at, address: name, file: None })
         }
         Address::Inherited(_) => Err("an inherited socket is for NBD clients".into()),
     }
@@ -131,7 +115,6 @@ fn unix(path: &Path, at: &ControlAt) -> Result<UnixListener, String> {
     Ok(listener)
 }
 
-/// Serves until told to stop.
 pub(crate) async fn serve(places: Vec<Opened>, app: App, mut stop: oneshot::Receiver<()>) {
     let router = routes::router(app.clone());
     let room = Arc::new(Semaphore::new(CONNECTIONS));
@@ -140,13 +123,10 @@ pub(crate) async fn serve(places: Vec<Opened>, app: App, mut stop: oneshot::Rece
     let mut kept = Vec::new();
     for mut place in places {
         let (router, room, who) = (router.clone(), Arc::clone(&room), Arc::clone(&place.who));
-        let socket = match &place.socket {
-            Socket::Unix(socket) => socket.set_nonblocking(true).and_then(|()| socket.try_clone()).map(Socket::Unix),
-            Socket::Tcp(socket) => socket.set_nonblocking(true).and_then(|()| socket.try_clone()).map(Socket::Tcp),
-        };
-        match socket {
-            Ok(Socket::Unix(socket)) => drop(tasks.spawn(accept_unix(socket, who, app.clone(), router, room))),
-            Ok(Socket::Tcp(socket)) => drop(tasks.spawn(accept_tcp(socket, who, router, room))),
+        let socket = rustix::io::ioctl_fionbio(&place.socket, true).map_err(io::Error::from);
+        match socket.and_then(|()| place.socket.try_clone()) {
+            Ok(socket) if who.is_unix => drop(tasks.spawn(accept_unix(socket.into(), who, app.clone(), router, room))),
+            Ok(socket) => drop(tasks.spawn(accept_tcp(socket.into(), who, router, room))),
             Err(error) => {
                 tracing::error!(%error, "a control socket cannot be served");
                 place.file = None;

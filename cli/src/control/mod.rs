@@ -153,9 +153,6 @@ pub(crate) fn places(opened: &[Opened]) -> Vec<Arc<Endpoint>> {
 }
 
 /// Serves at these places.
-///
-/// # Errors
-/// The thread cannot be made.
 pub(crate) fn start(
     places: Vec<Opened>,
     handle: Handle,

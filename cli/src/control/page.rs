@@ -7,7 +7,6 @@ use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 
-/// A file of the page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Asset {
     Text,

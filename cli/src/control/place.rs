@@ -23,7 +23,6 @@ pub(crate) struct ControlAt {
     written: String,
     /// Of a unix socket.
     pub(crate) rights: Rights,
-    /// Whether only looking is allowed there.
     pub(crate) read_only: bool,
     /// The file whose first line clients must know.
     pub(crate) token: Option<PathBuf>,
@@ -41,9 +40,6 @@ pub(crate) struct Locks {
 
 impl Locks {
     /// Reads the files that a place names.
-    ///
-    /// # Errors
-    /// There is no token in the file, or the certificates cannot be used.
     pub(crate) fn read(at: &ControlAt) -> Result<Self, String> {
         let tls = at.certificates.as_deref().map(|dir| certificates::load(dir, true)).transpose()?;
         Ok(Self { token: at.token.as_deref().map(token).transpose()?, tls })
@@ -159,9 +155,6 @@ impl ControlAt {
     }
 
     /// Whether a server can listen there; nothing stays behind.
-    ///
-    /// # Errors
-    /// The address is taken or cannot be had, there is no such owner or group, or token or certificates cannot be used.
     pub(crate) fn check(&self) -> Result<(), String> {
         Locks::read(self)?;
         self.rights.numbers()?;

@@ -62,7 +62,6 @@ fn pool(pool: &PoolView) -> Value {
     })
 }
 
-/// Faults of a gateway, for people.
 fn wrong(pool: &PoolView, seen: &GatewayView) -> Option<String> {
     let mut all = Vec::new();
     match &pool.trouble {

@@ -79,213 +79,80 @@ pub(super) struct Route {
     pub(super) says: &'static str,
 }
 
-pub(super) const ROUTES: &[Route] = &[
-    row(Right::None, Method::GET, "/", Does::Page(page::Asset::Text), "The web page"),
-    row(Right::None, Method::GET, "/page.css", Does::Page(page::Asset::Style), "Its style"),
-    row(Right::None, Method::GET, "/page.js", Does::Page(page::Asset::Script), "Its script"),
-    row(Right::Own, Method::GET, "/v1", Does::Server, "The server: version, workers, listeners, flush errors"),
-    row(Right::Own, Method::GET, "/v1/openapi.json", Does::Document, "This document"),
-    row(
-        Right::Own,
-        Method::GET,
-        "/v1/state",
-        Does::All,
-        "All current settings: exports, disks, groups, listeners, clients",
-    ),
-    row(
-        Right::Own,
-        Method::GET,
-        "/v1/status",
-        Does::Status,
-        "The share of each disk that each tenant had and was due, over ?seconds=1",
-    ),
-    row(
-        Right::See,
-        Method::GET,
-        "/v1/history",
-        Does::History,
-        "The share, due, rate and latency of each tenant over the last ten minutes, and the changes made in them",
-    ),
-    row(
-        Right::See,
-        Method::GET,
-        "/v1/gateways",
-        Does::Gateways,
-        "The pools that this server shares with other gateways, with the share and due of each gateway and group",
-    ),
-    row(
-        Right::Own,
-        Method::GET,
-        "/metrics",
-        Does::Metrics,
-        "Metrics for Prometheus: OpenMetrics, or the older text format",
-    ),
-    row(
-        Right::Own,
-        Method::GET,
-        "/v1/why",
-        Does::WhyAll,
-        "The causes of waits of each tenant, or of ?tenant=PATH and those below it, over ?seconds=1",
-    ),
-    row(
-        Right::Own,
-        Method::GET,
-        "/v1/why/{name}",
-        Does::Why,
-        "The causes of waits of an export's tenant, over ?seconds=1",
-    ),
-    row(
-        Right::See,
-        Method::GET,
-        "/v1/trace",
-        Does::Trace,
-        "The steps of each request for ?seconds=5, of ?export=NAME or of all, as blktrace records",
-    ),
-    row(Right::Own, Method::GET, "/v1/exports", Does::List(Kind::Export), "All exports"),
-    row(Right::Change, Method::POST, "/v1/exports", Does::Change(Act::Add, Kind::Export), "Adds an export"),
-    row(Right::Own, Method::GET, "/v1/exports/{name}", Does::Look(Kind::Export), "An export"),
-    row(Right::Change, Method::PATCH, "/v1/exports/{name}", Does::Change(Act::Set, Kind::Export), "Changes an export"),
-    row(
-        Right::Change,
-        Method::DELETE,
-        "/v1/exports/{name}",
-        Does::Change(Act::Remove, Kind::Export),
-        "Removes an export: its clients are drained, or disconnected at once with ?now=true",
-    ),
-    row(
-        Right::Change,
-        Method::POST,
-        "/v1/exports/{name}/fork",
-        Does::Fork,
-        "Adds an export, {\"name\": …}, with the content of this overlay at one instant; each then writes to a top of its own",
-    ),
-    row(
-        Right::See,
-        Method::GET,
-        "/v1/disks",
-        Does::List(Kind::Disk),
-        "All disks, with their tunables and the findings of `auto`",
-    ),
-    row(Right::Change, Method::POST, "/v1/disks", Does::Change(Act::Add, Kind::Disk), "Adds a disk"),
-    row(Right::See, Method::GET, "/v1/disks/{name}", Does::Look(Kind::Disk), "A disk"),
-    row(
-        Right::Change,
-        Method::PATCH,
-        "/v1/disks/{name}",
-        Does::Change(Act::Set, Kind::Disk),
-        "Changes a disk: scheduler, depth, tunables",
-    ),
-    row(
-        Right::Change,
-        Method::DELETE,
-        "/v1/disks/{name}",
-        Does::Change(Act::Remove, Kind::Disk),
-        "Removes a disk that no export is on",
-    ),
-    row(Right::Own, Method::GET, "/v1/groups", Does::List(Kind::Group), "The tree of groups"),
-    row(Right::Change, Method::POST, "/v1/groups", Does::Change(Act::Add, Kind::Group), "Adds a group"),
-    row(Right::Own, Method::GET, "/v1/groups/{*name}", Does::Look(Kind::Group), "A group and those below it"),
-    row(
-        Right::Delegated,
-        Method::PATCH,
-        "/v1/groups/{*name}",
-        Does::Change(Act::Set, Kind::Group),
-        "Changes a group: weight, limits, latency",
-    ),
-    row(
-        Right::Change,
-        Method::DELETE,
-        "/v1/groups/{*name}",
-        Does::Change(Act::Remove, Kind::Group),
-        "Removes an empty group",
-    ),
-    row(Right::See, Method::GET, "/v1/listeners", Does::List(Kind::Listener), "The addresses for clients"),
-    row(Right::Change, Method::POST, "/v1/listeners", Does::Change(Act::Add, Kind::Listener), "Adds a listener"),
-    row(
-        Right::Change,
-        Method::DELETE,
-        "/v1/listeners/{*name}",
-        Does::Change(Act::Remove, Kind::Listener),
-        "Closes a listener; connections made through it stay open",
-    ),
-    row(Right::See, Method::GET, "/v1/clients", Does::List(Kind::Client), "The rights of clients"),
-    row(Right::Change, Method::POST, "/v1/clients", Does::Change(Act::Add, Kind::Client), "Adds a client"),
-    row(Right::See, Method::GET, "/v1/clients/{name}", Does::Look(Kind::Client), "A client, and its rights"),
-    row(
-        Right::Change,
-        Method::PATCH,
-        "/v1/clients/{name}",
-        Does::Change(Act::Set, Kind::Client),
-        "Changes the identity or the rights of a client",
-    ),
-    row(
-        Right::Change,
-        Method::DELETE,
-        "/v1/clients/{name}",
-        Does::Change(Act::Remove, Kind::Client),
-        "Removes a client: connections that no other allows are answered and closed",
-    ),
-    row(Right::Own, Method::GET, "/v1/connections", Does::Connections, "All connections"),
-    row(
-        Right::Own,
-        Method::GET,
-        "/v1/events",
-        Does::Events,
-        "Events, as server-sent events; ?after=NUMBER continues after one, ?last=10 starts with that many past ones",
-    ),
-    row(
-        Right::Change,
-        Method::POST,
-        "/v1/changes",
-        Does::Transaction,
-        "Several changes, all or none: {\"changes\": [{\"set\": \"group\", \"name\": \"/a\", \"weight\": 300}]}",
-    ),
-    row(
-        Right::Change,
-        Method::POST,
-        "/v1/reload",
-        Does::Reload,
-        "Re-reads the config file and applies the differences",
-    ),
-    row(
-        Right::Change,
-        Method::POST,
-        "/v1/upgrade",
-        Does::Upgrade,
-        "The command line of the server, and the state that another server would take over, or the obstacles",
-    ),
-    row(
-        Right::Change,
-        Method::POST,
-        "/v1/take-over",
-        Does::TakeOver,
-        "Takeover by another server; ?version=NUMBER is the version of the settings that it begins with",
-    ),
-    row(
-        Right::Change,
-        Method::POST,
-        "/v1/acknowledge",
-        Does::Acknowledge,
-        "Acknowledges flush errors, so that flushes may succeed again",
-    ),
-    row(
-        Right::Change,
-        Method::POST,
-        "/v1/drain",
-        Does::Drain,
-        "Finishes the requests in flight, flushes, and ends the server",
-    ),
-    row(
-        Right::Change,
-        Method::POST,
-        "/v1/stop",
-        Does::Stop,
-        "Ends the server at once; writes that were not flushed may be lost",
-    ),
-];
+macro_rules! routes {
+    ($($needs:ident $method:ident $path:literal $does:ident $(($($of:tt)*))? => $says:literal;)*) => {
+        pub(super) const ROUTES: &[Route] = {
+            use {Act::*, Kind::*, page::Asset::*};
+            &[$(Route {
+                needs: Right::$needs,
+                method: Method::$method,
+                path: $path,
+                does: Does::$does $(($($of)*))?,
+                says: $says,
+            }),*]
+        };
+    };
+}
 
-const fn row(needs: Right, method: Method, path: &'static str, does: Does, says: &'static str) -> Route {
-    Route { needs, method, path, does, says }
+routes! {
+    None GET "/" Page(Text) => "The web page";
+    None GET "/page.css" Page(Style) => "Its style";
+    None GET "/page.js" Page(Script) => "Its script";
+    Own GET "/v1" Server => "The server: version, workers, listeners, flush errors";
+    Own GET "/v1/openapi.json" Document => "This document";
+    Own GET "/v1/state" All => "All current settings: exports, disks, groups, listeners, clients";
+    Own GET "/v1/status" Status => "The share of each disk that each tenant had and was due, over ?seconds=1";
+    See GET "/v1/history" History =>
+        "The share, due, rate and latency of each tenant over the last ten minutes, and the changes made in them";
+    See GET "/v1/gateways" Gateways =>
+        "The pools that this server shares with other gateways, with the share and due of each gateway and group";
+    Own GET "/metrics" Metrics => "Metrics for Prometheus: OpenMetrics, or the older text format";
+    Own GET "/v1/why" WhyAll =>
+        "The causes of waits of each tenant, or of ?tenant=PATH and those below it, over ?seconds=1";
+    Own GET "/v1/why/{name}" Why => "The causes of waits of an export's tenant, over ?seconds=1";
+    See GET "/v1/trace" Trace =>
+        "The steps of each request for ?seconds=5, of ?export=NAME or of all, as blktrace records";
+    Own GET "/v1/exports" List(Export) => "All exports";
+    Change POST "/v1/exports" Change(Add, Export) => "Adds an export";
+    Own GET "/v1/exports/{name}" Look(Export) => "An export";
+    Change PATCH "/v1/exports/{name}" Change(Set, Export) => "Changes an export";
+    Change DELETE "/v1/exports/{name}" Change(Remove, Export) =>
+        "Removes an export: its clients are drained, or disconnected at once with ?now=true";
+    Change POST "/v1/exports/{name}/fork" Fork =>
+        "Adds an export, {\"name\": …}, with the content of this overlay at one instant; each then writes to a top of its own";
+    See GET "/v1/disks" List(Disk) => "All disks, with their tunables and the findings of `auto`";
+    Change POST "/v1/disks" Change(Add, Disk) => "Adds a disk";
+    See GET "/v1/disks/{name}" Look(Disk) => "A disk";
+    Change PATCH "/v1/disks/{name}" Change(Set, Disk) => "Changes a disk: scheduler, depth, tunables";
+    Change DELETE "/v1/disks/{name}" Change(Remove, Disk) => "Removes a disk that no export is on";
+    Own GET "/v1/groups" List(Group) => "The tree of groups";
+    Change POST "/v1/groups" Change(Add, Group) => "Adds a group";
+    Own GET "/v1/groups/{*name}" Look(Group) => "A group and those below it";
+    Delegated PATCH "/v1/groups/{*name}" Change(Set, Group) => "Changes a group: weight, limits, latency";
+    Change DELETE "/v1/groups/{*name}" Change(Remove, Group) => "Removes an empty group";
+    See GET "/v1/listeners" List(Listener) => "The addresses for clients";
+    Change POST "/v1/listeners" Change(Add, Listener) => "Adds a listener";
+    Change DELETE "/v1/listeners/{*name}" Change(Remove, Listener) =>
+        "Closes a listener; connections made through it stay open";
+    See GET "/v1/clients" List(Client) => "The rights of clients";
+    Change POST "/v1/clients" Change(Add, Client) => "Adds a client";
+    See GET "/v1/clients/{name}" Look(Client) => "A client, and its rights";
+    Change PATCH "/v1/clients/{name}" Change(Set, Client) => "Changes the identity or the rights of a client";
+    Change DELETE "/v1/clients/{name}" Change(Remove, Client) =>
+        "Removes a client: connections that no other allows are answered and closed";
+    Own GET "/v1/connections" Connections => "All connections";
+    Own GET "/v1/events" Events =>
+        "Events, as server-sent events; ?after=NUMBER continues after one, ?last=10 starts with that many past ones";
+    Change POST "/v1/changes" Transaction =>
+        "Several changes, all or none: {\"changes\": [{\"set\": \"group\", \"name\": \"/a\", \"weight\": 300}]}";
+    Change POST "/v1/reload" Reload => "Re-reads the config file and applies the differences";
+    Change POST "/v1/upgrade" Upgrade =>
+        "The command line of the server, and the state that another server would take over, or the obstacles";
+    Change POST "/v1/take-over" TakeOver =>
+        "Takeover by another server; ?version=NUMBER is the version of the settings that it begins with";
+    Change POST "/v1/acknowledge" Acknowledge => "Acknowledges flush errors, so that flushes may succeed again";
+    Change POST "/v1/drain" Drain => "Finishes the requests in flight, flushes, and ends the server";
+    Change POST "/v1/stop" Stop => "Ends the server at once; writes that were not flushed may be lost";
 }
 
 type Answer = Result<Response, Failure>;

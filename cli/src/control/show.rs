@@ -159,7 +159,6 @@ pub(super) fn group(config: &Config, at: usize) -> Value {
     shown
 }
 
-/// The tree of groups below one.
 pub(super) fn tree(config: &Config, at: usize) -> Value {
     let mut below: Vec<Vec<usize>> = vec![Vec::new(); config.groups.len()];
     for (number, group) in config.groups.iter().enumerate() {
@@ -239,7 +238,6 @@ pub(super) fn rule_keys(rule: &Rule) -> Value {
     })
 }
 
-/// A rule with its keys.
 pub(super) fn rule(rule: &Rule, view: &View) -> Value {
     let mut shown = client_rule(rule, view);
     let keys = rule_keys(rule).as_object_mut().map(std::mem::take).unwrap_or_default();

@@ -34,7 +34,6 @@ const VARIABLES: [&str; 10] = [
     "XDG_RUNTIME_DIR",
 ];
 
-/// How this process was started.
 pub(crate) struct StartedAs {
     program: Option<String>,
     /// Without the program, and without what a server was told that took over.
@@ -49,8 +48,9 @@ pub(crate) struct StartedAs {
 }
 
 impl StartedAs {
-    /// This one; `is_of_a_command`: it ends with a command (`--run`). `tell` tells the service manager a word.
-    pub(crate) fn now(is_of_a_command: bool, tell: fn(&str)) -> Self {
+    /// This one; `is_of_a_command`: it ends with a command (`--run`). `tell` tells the service manager a word; `beside` goes over by a name
+    /// that both know.
+    pub(crate) fn now(is_of_a_command: bool, tell: fn(&str), beside: Option<(&'static str, OwnedFd)>) -> Self {
         let text = |path: std::io::Result<std::path::PathBuf>| path.ok()?.into_os_string().into_string().ok();
         let is_ours = |word: &OsString| word.to_string_lossy().starts_with("--take-over");
         let arguments: Vec<_> = std::env::args_os().skip(1).filter(|word| !is_ours(word)).collect();
@@ -66,13 +66,8 @@ impl StartedAs {
             environment: VARIABLES.into_iter().map(|name| (name, std::env::var(name).ok())).collect(),
             why_not: why_not.map(str::to_owned),
             tell,
-            beside: None,
+            beside,
         }
-    }
-
-    /// With a descriptor that goes over, by a name that both know.
-    pub(crate) fn with(self, beside: Option<(&'static str, OwnedFd)>) -> Self {
-        Self { beside, ..self }
     }
 
     fn shown(&self) -> Value {

@@ -57,7 +57,6 @@ pub(super) fn answer(
 }
 
 impl Taking {
-    /// The next records.
     fn piece(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         if !std::mem::replace(&mut self.begun, true) {

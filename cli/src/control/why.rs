@@ -220,7 +220,6 @@ impl Look<'_> {
         self.on_disk.all.of(path)
     }
 
-    /// The clients of a group.
     fn clients<'a>(&'a self, view: &'a View, path: &'a str) -> impl Iterator<Item = &'a ClientView> {
         let Config { exports, groups, .. } = &*self.state.config;
         let is_mine = move |name: &str| {
@@ -277,61 +276,50 @@ impl Look<'_> {
         let tenant = self.tenant;
         let each = each(activity, seconds(activity.times.of(part)));
         let limits = &self.state.config.limits;
-        let name = part.name();
-        let of = |name, says| Cause { name, part: share, says };
-        match part {
-            Part::Memory => of(
-                name,
+        let (scheduler, outstanding) = (self.disk.scheduler.name(), seconds(activity.times.sum()) / self.seconds);
+        let by_stream = outstanding / f64::from(activity.streams.max(1));
+        let says = match part {
+            Part::Memory => {
+                let memory = limits.memory >> 20;
                 format!(
-                    "payload memory: {much} of the time its operations wait for some of the server's {} MiB (memory)",
-                    limits.memory >> 20
-                ),
-            ),
-            Part::Room => of(name, format!("{}: {much} of the time; {each}", self.bound(activity))),
-            Part::Limit => of(
-                name,
-                format!("its ceiling: {much} of the time its operations are held by {}; {each}", self.ceiling()),
-            ),
-            Part::Others => of(name, self.others(activity, share)),
-            Part::Own => {
-                let outstanding = seconds(activity.times.sum()) / self.seconds;
-                let most = u32::from(self.disk.depth);
-                let bound = match outstanding >= f64::from(most) {
-                    true => format!("; the disk takes {most} at once"),
-                    false => String::new(),
-                };
-                of(
-                    name,
-                    format!(
-                        "its own operations: {much} of the time they wait for others of {tenant}, which keeps {outstanding:.1} outstanding{bound}"
-                    ),
+                    "payload memory: {much} of the time its operations wait for some of the server's {memory} MiB (memory)"
                 )
             }
-            Part::Idling => of(
-                name,
-                format!(
-                    "the disk is held idle on purpose ({}, slice_idle){}: {much} of the time of {tenant}",
-                    self.disk.scheduler.name(),
-                    self.of_all(|| format!(", {} of the time", percent(self.doing(|disk| disk.doing.idling))))
-                ),
-            ),
-            Part::Flush => self.flush(activity, share),
-            Part::Device => {
-                let outstanding = seconds(activity.times.sum()) / self.seconds / f64::from(activity.streams.max(1));
-                if outstanding < ONE {
-                    let says = format!(
-                        "the client asks for one at a time: it keeps {outstanding:.1} outstanding in the device; {each}"
-                    );
-                    return of("one at a time", says);
-                }
-                let alone = self::each(activity, seconds(activity.times.of(part)) * (1.0 - self.behind()));
-                of(name, format!("the device: {much} of its latency; {alone}"))
+            Part::Room => format!("{}: {much} of the time; {each}", self.bound(activity)),
+            Part::Limit => {
+                format!("its ceiling: {much} of the time its operations are held by {}; {each}", self.ceiling())
             }
-            Part::Reply => of(
-                name,
-                format!("the client takes its replies slowly: {much} of the time they are ready and not sent; {each}"),
-            ),
-        }
+            Part::Others => self.others(activity, share),
+            Part::Own => {
+                let most = self.disk.depth;
+                let is_bound = outstanding >= f64::from(most);
+                let bound = if is_bound { format!("; the disk takes {most} at once") } else { String::new() };
+                format!(
+                    "its own operations: {much} of the time they wait for others of {tenant}, which keeps {outstanding:.1} outstanding{bound}"
+                )
+            }
+            Part::Idling => {
+                let of_all = self.of_all(|| format!(", {} of the time", percent(self.doing(|disk| disk.doing.idling))));
+                format!(
+                    "the disk is held idle on purpose ({scheduler}, slice_idle){of_all}: {much} of the time of {tenant}"
+                )
+            }
+            Part::Flush => return self.flush(activity, share),
+            Part::Device if by_stream < ONE => {
+                let says = format!(
+                    "the client asks for one at a time: it keeps {by_stream:.1} outstanding in the device; {each}"
+                );
+                return Cause { name: "one at a time", part: share, says };
+            }
+            Part::Device => {
+                let alone = self::each(activity, seconds(activity.times.of(part)) * (1.0 - self.behind()));
+                format!("the device: {much} of its latency; {alone}")
+            }
+            Part::Reply => {
+                format!("the client takes its replies slowly: {much} of the time they are ready and not sent; {each}")
+            }
+        };
+        Cause { name: part.name(), part: share, says }
     }
 
     /// The ceiling that holds the tenant: its own, or the nearest above it.
@@ -458,7 +446,6 @@ impl Look<'_> {
         }
     }
 
-    /// A group on the disk.
     fn group(&self, path: &str) -> Option<&GroupView> {
         self.disk.groups.iter().find(|group| group.path == path)
     }

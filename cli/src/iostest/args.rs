@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use fairlift_core::time::secs;
 use fairlift_core::{Duration, Weight, sched};
 use fairlift_lab::workload::{Workload, tenants};
 
 use super::clients::{ClientPart, part};
+use crate::iostune::seconds_or_time;
 use crate::syntax::scheduler::{parse_setting, scheduler_help, schedulers};
 use crate::syntax::units;
 use crate::terminal::columns::pairs;
@@ -204,6 +206,17 @@ pub(crate) struct IostestArgs {
     pub(crate) html: Option<PathBuf>,
 }
 
+impl IostestArgs {
+    /// The flag that says what is measured, and its value.
+    pub(super) fn measured(&self) -> (&'static str, Option<String>) {
+        match (&self.target, &self.dir) {
+            (Some(uri), _) => ("--target", Some(uri.clone())),
+            (None, Some(dir)) => ("--dir", Some(dir.display().to_string())),
+            (None, None) => ("--device", self.device.clone().or_else(|| self.path.clone())),
+        }
+    }
+}
+
 /// The workloads and the models, then examples.
 fn lists() -> String {
     let mut out = String::from("Workloads:\n");
@@ -236,13 +249,8 @@ fn parse_sweep(text: &str) -> Result<(String, Vec<String>), String> {
 
 /// Reads `30`, `2.5` (seconds), `500ms`.
 fn parse_runtime(text: &str) -> Result<Duration, String> {
-    const DAY: u64 = 86_400_000_000_000;
-    let time = match text.trim().parse::<f64>() {
-        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Duration::from_nanos((seconds * 1e9).round() as u64),
-        Ok(_) => return Err("a runtime is a number of seconds, or a time with a unit, as in 500ms".into()),
-        Err(_) => units::parse_time(text)?,
-    };
-    if time.as_nanos() > DAY {
+    let time = seconds_or_time(text, "a runtime is a number of seconds, or a time with a unit, as in 500ms")?;
+    if time > secs(86_400) {
         return Err("the limit is a day: 86400".into());
     }
     units::some_time(time)
@@ -251,7 +259,7 @@ fn parse_runtime(text: &str) -> Result<Duration, String> {
 /// Reads `50us`; `0s` is no time.
 fn parse_way(text: &str) -> Result<Duration, String> {
     match units::parse_time(text)? {
-        time if time <= fairlift_core::time::secs(10) => Ok(time),
+        time if time <= secs(10) => Ok(time),
         _ => Err("the limit is 10s".into()),
     }
 }

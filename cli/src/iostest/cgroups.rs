@@ -10,8 +10,6 @@ use fairlift_core::{Group, GroupId};
 pub(crate) struct Mount(PathBuf);
 
 impl Mount {
-    /// # Errors
-    /// There is none that is of use, and why.
     pub(crate) fn find() -> Result<Self, String> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let place = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
@@ -36,8 +34,6 @@ impl Mount {
 pub(super) struct Cgroups(Vec<PathBuf>);
 
 impl Cgroups {
-    /// # Errors
-    /// One cannot be made, or has no weight: neither BFQ nor `io.cost` is in this kernel.
     pub(super) fn make(mount: &Mount, groups: &[Group]) -> Result<Self, String> {
         let top = mount.0.join(format!("fairlift-iostest-{}", std::process::id()));
         let mut all = Self(Vec::new());
@@ -58,7 +54,6 @@ impl Cgroups {
         Ok(all)
     }
 
-    /// Puts a process into a group.
     pub(super) fn take(&self, group: GroupId, process: u32) -> Result<(), String> {
         let members = self.0[usize::from(group.0)].join("cgroup.procs");
         fs::write(&members, process.to_string()).map_err(|error| format!("{}: {error}", members.display()))
@@ -85,7 +80,7 @@ mod tests {
         assert!(Mount::at(dir.path()).unwrap_err().contains("no io controller"));
         fs::write(dir.path().join("cgroup.controllers"), "cpu io memory\n").unwrap();
         let mount = Mount::at(dir.path()).unwrap();
-        let mut tree = Tree::new();
+        let mut tree = Tree::default();
         for (path, weight) in [("/a", 100), ("/a/x", 300)] {
             let group = tree.place(path).unwrap();
             tree.weigh(group, Weight::new(weight));

@@ -60,9 +60,6 @@ pub(super) fn part(text: &str) -> Result<ClientPart, String> {
 
 impl Judged {
     /// The backing of a group: an NBD server's export of the group's name, or its file.
-    ///
-    /// # Errors
-    /// It is no URI of NBD.
     pub(crate) fn backing(&self, group: &str, file: Option<&Path>) -> Result<Backing, String> {
         match self {
             Self::Kernel(dir, _) => Ok(FileAt::new(file.unwrap_or(dir)).into()),
@@ -173,7 +170,6 @@ impl Runner for Clients {
     }
 }
 
-/// Starts the client of a group.
 fn start(seed: u64, leaf: GroupId, file: Option<PathBuf>) -> io::Result<Child> {
     let file = file.map_or(String::new(), |file| format!(":{}", file.display()));
     let mut command = Command::new("/proc/self/exe");
@@ -262,9 +258,6 @@ fn merged(case: &Case, all: Vec<(GroupId, Tally)>) -> Measured {
 }
 
 /// Runs the jobs of one group, as a client, and tells on standard output what they got done (clients.1).
-///
-/// # Errors
-/// They could not be run.
 pub(super) fn play(plan: &Plan, server: &Judged, part: &ClientPart) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (seed, mut leaf) = (part.seed, part.leaf);
     let mut case = plan.cases()?.into_iter().find(|case| case.seed == seed).ok_or("there is no such case")?;

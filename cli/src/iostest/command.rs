@@ -8,71 +8,40 @@ use super::args::IostestArgs;
 use crate::terminal::output::quoted;
 
 /// The command line that repeats a measurement (plan.2); the places of reports are left out, because they change nothing.
-pub(super) fn command(
-    flags: &IostestArgs,
-    plan: &Plan,
-    device: &str,
-    scheduler: sched::Kind,
-    set: &[(String, String)],
-) -> String {
+pub(super) fn command(flags: &IostestArgs, plan: &Plan, scheduler: sched::Kind, set: &[(String, String)]) -> String {
     let list = |numbers: &[u32]| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let is_served = flags.target.is_some() || flags.dir.is_some();
-    let from = if flags.target.is_some() {
-        "--target"
-    } else if is_served {
-        "--dir"
-    } else {
-        "--device"
-    };
-    let mut arguments = vec!["fairlift".to_owned(), "iostest".into(), from.into(), quoted(device)];
-    let mut say = |flag: &str, value: String| arguments.extend([flag.to_owned(), quoted(&value)]);
-    if !is_served {
-        say("--scheduler", scheduler.name().into());
-    }
-    say("-w", flags.workload.join(","));
+    let (from, device) = flags.measured();
     let are_tenants = plan.workloads.iter().any(Workload::is_situation);
-    if !are_tenants {
-        say("--jobs", list(&plan.jobs));
-    }
-    match &flags.groups {
-        Some(path) => say("--groups", path.display().to_string()),
-        None if plan.groups.len() > 1 => {
-            let weights: Vec<u32> = plan.groups[1..].iter().map(|group| group.weight.into()).collect();
-            say("--weights", list(&weights));
-        }
-        None => {}
-    }
-    for (flag, given) in [("--max", &flags.max), ("--burst", &flags.burst), ("--min", &flags.min)] {
-        given.iter().for_each(|(path, limits)| say(flag, format!("{path}={limits}")));
-    }
-    for (name, value) in set {
-        say("--set", format!("{name}={value}"));
-    }
-    if let Some((name, values)) = &flags.sweep {
-        say("--sweep", format!("{name}={}", distinct(values).join(",")));
-    }
-    say("--runtime", plan.runtime.to_string());
-    if let Some(time) = flags.round_trip {
-        say("--round-trip", time.to_string());
-    }
-    say("-s", plan.sets.to_string());
-    if plan.iodepth != 1 {
-        say("--iodepth", plan.iodepth.to_string());
-    }
-    if let Some(bytes) = plan.block_size {
-        say("--bs", bytes.to_string());
-    }
-    say("--filesize", plan.file_size.to_string());
-    if let Some(depth) = flags.depth {
-        say("--depth", depth.to_string());
-    }
-    say("--seed", plan.seed.to_string());
-    for (given, flag) in [(flags.raw, "--raw"), (flags.write_to_device, "--write-to-device")] {
-        if given {
-            arguments.push(flag.into());
-        }
-    }
-    arguments.join(" ")
+    let weights: Vec<u32> = plan.groups[1..].iter().map(|group| group.weight.into()).collect();
+    let is_weighed = flags.groups.is_none() && !weights.is_empty();
+    let each = |flag, given: &[(String, String)]| -> Vec<(&str, Option<String>)> {
+        given.iter().map(|(name, value)| (flag, Some(format!("{name}={value}")))).collect()
+    };
+    let mut all = vec![
+        (from, device.or_else(|| Some(String::new()))),
+        ("--scheduler", (from == "--device").then(|| scheduler.name().into())),
+        ("-w", Some(flags.workload.join(","))),
+        ("--jobs", (!are_tenants).then(|| list(&plan.jobs))),
+        ("--groups", flags.groups.as_ref().map(|path| path.display().to_string())),
+        ("--weights", is_weighed.then(|| list(&weights))),
+    ];
+    all.extend([each("--max", &flags.max), each("--burst", &flags.burst), each("--min", &flags.min)].concat());
+    all.extend(each("--set", set));
+    all.extend([
+        ("--sweep", flags.sweep.as_ref().map(|(name, values)| format!("{name}={}", distinct(values).join(",")))),
+        ("--runtime", Some(plan.runtime.to_string())),
+        ("--round-trip", flags.round_trip.map(|time| time.to_string())),
+        ("-s", Some(plan.sets.to_string())),
+        ("--iodepth", (plan.iodepth != 1).then(|| plan.iodepth.to_string())),
+        ("--bs", plan.block_size.map(|bytes| bytes.to_string())),
+        ("--filesize", Some(plan.file_size.to_string())),
+        ("--depth", flags.depth.map(|depth| depth.to_string())),
+        ("--seed", Some(plan.seed.to_string())),
+    ]);
+    let values = all.into_iter().filter_map(|(flag, value)| Some(format!(" {flag} {}", quoted(&value?))));
+    let switches = [(" --raw", flags.raw), (" --write-to-device", flags.write_to_device)];
+    let switches = switches.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag.to_owned());
+    format!("fairlift iostest{}", values.chain(switches).collect::<String>())
 }
 
 /// In the order given, each once.

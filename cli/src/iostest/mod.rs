@@ -64,7 +64,7 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
         return played.map(|()| ExitCode::SUCCESS).map_err(|error| failed(error.to_string()));
     }
     let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
-    let (results, error) = measure(&measurement, &stop);
+    let (results, error) = measure(flags, &measurement, &stop);
     report(&reports, std::slice::from_ref(&results)).map_err(failed)?;
     match (error, stop.signal()) {
         (Some(error @ RunError::Plan(_)), _) => Err(failed(error.to_string())),
@@ -81,16 +81,16 @@ fn report(reports: &Reports, all: &[Results]) -> Result<(), String> {
 }
 
 /// Runs the plan, once for each value of a sweep, then again without Fairlift if asked for. Results from before an error are kept.
-fn measure(measurement: &Measurement, stop: &Stop) -> (Results, Option<RunError>) {
+fn measure(flags: &IostestArgs, measurement: &Measurement, stop: &Stop) -> (Results, Option<RunError>) {
     let _guard = repeat::Guard { command: &measurement.header.command, commit: COMMIT };
     let mut results = measurement.header.clone();
     let mut passes: Vec<Pass<'_>> = match &measurement.sweep {
         Some((name, values)) => values.iter().map(|value| Pass::Swept(name, value)).collect(),
         None => vec![Pass::Plain],
     };
-    passes.extend(measurement.raw.then_some(Pass::Raw));
+    passes.extend(flags.raw.then_some(Pass::Raw));
     let bar = bar();
-    let mut traces = tracing::Files::new(measurement, passes.len());
+    let mut traces = tracing::Files::new(flags.trace.as_deref(), measurement, passes.len());
     for (place, pass) in passes.iter().enumerate() {
         let (set, settings) = pass.settings(measurement);
         let raw = matches!(pass, Pass::Raw);
@@ -151,7 +151,6 @@ enum Pass<'a> {
     Plain,
     /// With this value of a tunable.
     Swept(&'a str, &'a str),
-    /// Without Fairlift.
     Raw,
 }
 

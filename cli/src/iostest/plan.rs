@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fairlift::bench::{ASK_MAX, capacity};
 use fairlift::config::Backing;
@@ -33,13 +33,10 @@ use crate::syntax::scheduler::check_setting;
 use crate::syntax::units::show_size;
 use crate::terminal::output::host;
 
-/// The plan of a measurement.
 pub(crate) struct Measurement {
     /// Which programs ask what.
     pub(crate) plan: Plan,
-    /// Of what.
     pub(crate) device: TestDisk,
-    /// Under which scheduler.
     pub(crate) scheduler: sched::Kind,
     /// With which tunables, as the user wrote them.
     pub(crate) set: Vec<(String, String)>,
@@ -47,13 +44,12 @@ pub(crate) struct Measurement {
     pub(crate) sweep: Option<(String, Vec<String>)>,
     /// Requests in flight.
     pub(crate) depth: Option<u16>,
-    /// Whether the path is measured without Fairlift, too.
-    pub(crate) raw: bool,
-    /// Where traces go.
-    pub(crate) trace: Option<PathBuf>,
     /// The results before anything ran.
     pub(crate) header: Results,
 }
+
+/// Notes a mistake in a flag.
+type Note<'a> = &'a mut dyn FnMut(&str, String);
 
 /// The bounds of groups, by their paths.
 type Limits = BTreeMap<String, Bounds>;
@@ -61,7 +57,6 @@ type Limits = BTreeMap<String, Bounds>;
 pub(crate) enum TestDisk {
     /// A model, in virtual time.
     Model(Box<Spec>),
-    /// A real device, in real time.
     Real(Backing),
     /// A server of others, in real time.
     Served(Judged),
@@ -70,19 +65,11 @@ pub(crate) enum TestDisk {
 /// The request of the flags; `None` if a mistake was added that leaves none.
 pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mistake>) -> Option<Measurement> {
     let mut note = |flag: &str, says: String| mistakes.push(Mistake::in_flag(flag, says));
-    let dir = flags.dir.as_ref().map(|dir| dir.display().to_string());
-    let named = flags.device.as_deref().or(flags.path.as_deref()).or(flags.target.as_deref()).or(dir.as_deref());
-    let device = match named {
-        _ if flags.target.is_some() || flags.dir.is_some() => served(flags),
+    let (flag, named) = flags.measured();
+    let device = match &named {
+        _ if flag != "--device" => served(flags),
         None => Err("a disk is needed: sim:MODEL (see `fairlift models`), file:PATH, mem:SIZE or null:SIZE".into()),
         Some(text) => device(text),
-    };
-    let flag = if flags.target.is_some() {
-        "--target"
-    } else if flags.dir.is_some() {
-        "--dir"
-    } else {
-        "--device"
     };
     let device = device.map_err(|says| note(flag, says)).ok();
     let mut workloads: Vec<Workload> = Vec::new();
@@ -138,7 +125,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     let header = Results {
         tool: "iostest".into(),
         version: env!("CARGO_PKG_VERSION").into(),
-        device: named.unwrap_or_default().into(),
+        device: named.unwrap_or_default(),
         host: (!matches!(device, TestDisk::Model(_))).then(host),
         scheduler: match &device {
             TestDisk::Served(Judged::Nbd(_)) => "server".into(),
@@ -154,12 +141,11 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         iodepth: flags.iodepth,
         limits,
         interrupted: false,
-        command: command(flags, &plan, named.unwrap_or_default(), scheduler, &set),
+        command: command(flags, &plan, scheduler, &set),
         runs: Vec::new(),
         baseline: Vec::new(),
     };
-    let (depth, raw, trace) = (flags.depth, flags.raw, flags.trace.clone());
-    let measurement = Measurement { plan, device, scheduler, set, sweep, depth, raw, trace, header };
+    let measurement = Measurement { plan, device, scheduler, set, sweep, depth: flags.depth, header };
     match check_cases(&measurement) {
         Ok(()) => Some(measurement),
         Err(error) => {
@@ -188,7 +174,7 @@ fn check_device(
     reports: &Reports,
     workloads: &[Workload],
     device: Option<&TestDisk>,
-    note: &mut impl FnMut(&str, String),
+    note: Note<'_>,
 ) {
     let overwritten = match device {
         Some(TestDisk::Real(Backing::File(file))) => Some(file.path.display().to_string()),
@@ -230,12 +216,7 @@ fn check_device(
 }
 
 /// Whether the workloads are situations of tenants, for which the flags of groups and jobs say nothing.
-fn tenants(
-    flags: &IostestArgs,
-    workloads: &[Workload],
-    device: Option<&TestDisk>,
-    note: &mut impl FnMut(&str, String),
-) -> bool {
+fn tenants(flags: &IostestArgs, workloads: &[Workload], device: Option<&TestDisk>, note: Note<'_>) -> bool {
     let (situations, others): (Vec<_>, Vec<_>) = workloads.iter().partition(|workload| workload.is_situation());
     let Some(first) = situations.first() else {
         if flags.round_trip.is_some() {
@@ -291,7 +272,6 @@ fn served(flags: &IostestArgs) -> Result<TestDisk, String> {
     Ok(TestDisk::Served(server))
 }
 
-/// A model, or a real disk.
 fn device(text: &str) -> Result<TestDisk, String> {
     if let Some(model) = text.strip_prefix("sim:") {
         return Spec::parse(model).map(|spec| TestDisk::Model(Box::new(spec))).map_err(|error| error.to_string());
@@ -321,11 +301,7 @@ fn leaves(groups: &[Group]) -> usize {
 }
 
 /// The tunables: those of `--set`, and `-I`.
-fn settings(
-    flags: &IostestArgs,
-    scheduler: sched::Kind,
-    note: &mut impl FnMut(&str, String),
-) -> Option<Vec<(String, String)>> {
+fn settings(flags: &IostestArgs, scheduler: sched::Kind, note: Note<'_>) -> Option<Vec<(String, String)>> {
     let mut set: Vec<(String, String)> = Vec::new();
     let mut right = true;
     let mut refuse = |flag: &str, says: String| {
@@ -364,11 +340,7 @@ fn settings(
 }
 
 /// The tunable that is swept, and its values, each once.
-fn sweep(
-    flags: &IostestArgs,
-    scheduler: sched::Kind,
-    note: &mut impl FnMut(&str, String),
-) -> Option<(String, Vec<String>)> {
+fn sweep(flags: &IostestArgs, scheduler: sched::Kind, note: Note<'_>) -> Option<(String, Vec<String>)> {
     let (name, values) = flags.sweep.as_ref()?;
     let is_set = flags.set.iter().any(|(set, _)| set == name) || (name == "slice_idle" && flags.slice_idle.is_some());
     if is_set {
@@ -405,13 +377,7 @@ fn effective(
 }
 
 /// The bounds of groups: those of the file, overridden by the flags.
-fn limited(
-    flags: &IostestArgs,
-    groups: &[Group],
-    mut all: Limits,
-    scheduler: sched::Kind,
-    note: &mut impl FnMut(&str, String),
-) -> Limits {
+fn limited(flags: &IostestArgs, groups: &[Group], mut all: Limits, scheduler: sched::Kind, note: Note<'_>) -> Limits {
     type Read = fn(&str, &mut Bounds) -> Result<(), String>;
     let max: Read = |text, bounds| limits::parse(text).map(|rates| bounds.ceiling.max = rates);
     let burst: Read =
@@ -442,12 +408,12 @@ fn limited(
 }
 
 /// The weight tree, and the bounds of its groups: the root alone, numbered groups, or that of a file.
-fn groups(flags: &IostestArgs, note: &mut impl FnMut(&str, String)) -> Option<(Vec<Group>, Limits)> {
+fn groups(flags: &IostestArgs, note: Note<'_>) -> Option<(Vec<Group>, Limits)> {
     if let Some(path) = &flags.groups {
         return groups_of(path).map_err(|says| note("--groups", says)).ok();
     }
     if !flags.group_mode && flags.nrgrp.is_none() && flags.weights.is_empty() {
-        return Some((Tree::new().into_groups(), Limits::new()));
+        return Some((Tree::default().into_groups(), Limits::new()));
     }
     let given = flags.weights.len();
     let number = flags.nrgrp.map_or(if given > 0 { given } else { 8 }, usize::from);
@@ -460,7 +426,7 @@ fn groups(flags: &IostestArgs, note: &mut impl FnMut(&str, String)) -> Option<(V
     let usual =
         (1..=number).map(|place| Weight::new(Weight::MAX.get().min(u16::try_from(place * 100).unwrap_or(u16::MAX))));
     let weights: Vec<Weight> = if given > 0 { flags.weights.clone() } else { usual.collect() };
-    let mut tree = Tree::new();
+    let mut tree = Tree::default();
     for (place, weight) in weights.into_iter().enumerate() {
         match tree.place(&format!("/g{}", place + 1)) {
             Ok(group) => tree.weigh(group, weight),

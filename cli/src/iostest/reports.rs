@@ -18,7 +18,6 @@ use crate::terminal::output::{is_stdout, try_writing};
 /// The name of the results in a directory.
 const KEPT: &str = "iostest.json";
 
-/// A kind of report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
     Text,
@@ -71,7 +70,6 @@ impl Reports {
         }
     }
 
-    /// Whether one of the files is the path `device`.
     pub(crate) fn would_write_to(&self, device: &Path) -> bool {
         let real = |path: &Path| fs::canonicalize(path).ok();
         let device = real(device);
@@ -135,9 +133,6 @@ fn try_in_directory(dir: &Path) -> Result<(), String> {
 }
 
 /// Reads what was kept: one file, or all results in a directory, by name.
-///
-/// # Errors
-/// It cannot be read, or there are no results there; in words that name it.
 pub(crate) fn read(path: &Path) -> Result<Vec<Results>, String> {
     let shown = path.display();
     let one = |path: &Path| {

@@ -15,7 +15,6 @@ pub(super) struct Tracing<'a, 'b> {
     pub(super) files: &'a mut Files<'b>,
 }
 
-/// Where traces go.
 pub(super) struct Files<'a> {
     output: &'a Path,
     /// Whether each run needs a name of its own.
@@ -27,9 +26,9 @@ pub(super) struct Files<'a> {
 
 impl<'a> Files<'a> {
     /// For a plan that is run so often; `None`: nobody asked for traces.
-    pub(super) fn new(measurement: &'a Measurement, passes: usize) -> Option<Self> {
+    pub(super) fn new(output: Option<&'a Path>, measurement: &Measurement, passes: usize) -> Option<Self> {
         let are_several = passes * measurement.plan.cases().map_or(1, |cases| cases.len()) > 1;
-        measurement.trace.as_deref().map(|output| Self { output, are_several, runs: 0, lines: Vec::new() })
+        output.map(|output| Self { output, are_several, runs: 0, lines: Vec::new() })
     }
 
     /// `out.json`, or of the second of several runs `out-2.json`.

@@ -77,15 +77,22 @@ pub(crate) struct IostuneArgs {
 
 /// Reads `30`, `2.5` (seconds), `90s`.
 fn parse_limit(text: &str) -> Result<Duration, String> {
-    let time = match text.trim().parse::<f64>() {
-        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Duration::from_nanos((seconds * 1e9).round() as u64),
-        Ok(_) => return Err("a time is a number of seconds, or has a unit, as in 90s".into()),
-        Err(_) => units::parse_time(text)?,
-    };
+    let time = seconds_or_time(text, "a time is a number of seconds, or has a unit, as in 90s")?;
     if time < secs(1) || time > secs(86_400) {
         return Err("the limits are 1 s and a day (86400)".into());
     }
     Ok(time)
+}
+
+/// Reads a number of seconds, or a time with its unit; a number that is none of a time is refused by `form`.
+pub(crate) fn seconds_or_time(text: &str, form: &str) -> Result<Duration, String> {
+    match text.trim().parse::<f64>() {
+        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => {
+            Ok(Duration::from_nanos((seconds * 1e9).round() as u64))
+        }
+        Ok(_) => Err(form.into()),
+        Err(_) => units::parse_time(text),
+    }
 }
 
 #[cfg(test)]

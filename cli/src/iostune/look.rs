@@ -22,7 +22,6 @@ const LEAST: u64 = 32 << 20;
 /// Below it, caches of any kind hold most of it.
 pub(super) const SMALL: u64 = 1 << 30;
 
-/// The plan of a measurement.
 pub(super) struct Measurement {
     pub(super) name: String,
     pub(super) target: Option<Target>,
@@ -31,7 +30,6 @@ pub(super) struct Measurement {
 }
 
 impl Measurement {
-    /// The file or device that is measured.
     pub(super) fn file(&self) -> Option<&Path> {
         match &self.target {
             Some(Target::Real { backing: Backing::File(file), .. }) => Some(&file.path),
@@ -138,7 +136,6 @@ fn look_inside(path: &Path, shape: bench::Shape) -> Result<Vec<String>, String> 
     Ok(warnings)
 }
 
-/// Where writes may go.
 pub(super) enum WriteTo {
     /// On the device itself, which is held so that nobody mounts it meanwhile.
     Device(#[expect(dead_code, reason = "held, not used")] OwnedFd),

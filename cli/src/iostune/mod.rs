@@ -20,7 +20,7 @@ use crate::terminal::output::{self, COMMIT, are_same, host, is_stdout, quoted, t
 use crate::terminal::progress::bar;
 use crate::terminal::stop::{Stop, stop_on_signal};
 
-pub(crate) use args::IostuneArgs;
+pub(crate) use args::{IostuneArgs, seconds_or_time};
 use around::Around;
 use look::{Measurement, SMALL, Target, WriteTo, look};
 use real::Real;
@@ -74,9 +74,6 @@ fn attempt(flags: &IostuneArgs) -> Result<ExitCode, Complaint> {
 }
 
 /// Measures, and finds out what follows.
-///
-/// # Errors
-/// The scratch file could not be made.
 fn run(flags: &IostuneArgs, measurement: &Measurement, stop: &Stop) -> Result<(Findings, Option<String>), String> {
     let stopped = || stop.signal().is_some();
     let bar = bar();

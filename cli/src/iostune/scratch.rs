@@ -26,9 +26,6 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     /// Makes it, of `bytes` or as many as half of the free space, and can fill within `time`; `None` if `stop` said so.
-    ///
-    /// # Errors
-    /// It is there already, cannot be made, or there is too little room; in words that name it.
     pub(crate) fn make(path: &Path, bytes: u64, time: Time, stop: &dyn Fn() -> bool) -> Result<Option<Self>, String> {
         let shown = path.display();
         let fail = |error: io::Error| match error.kind() {

@@ -32,8 +32,9 @@ pub(crate) struct At {
 
 /// Where the server is, and how to be let in.
 pub(crate) struct Server {
-    address: Address,
-    shown: String,
+    pub(super) address: Address,
+    /// For people.
+    pub(super) shown: String,
     token: Option<String>,
     /// The certificate for a server that wants one, and the client's name in it.
     tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
@@ -72,20 +73,7 @@ impl Server {
         named().map_err(|why: String| format!("--control {text}: {why}"))
     }
 
-    /// Where it is.
-    pub(crate) const fn address(&self) -> &Address {
-        &self.address
-    }
-
-    /// Where it is, for people.
-    pub(crate) fn shown(&self) -> &str {
-        &self.shown
-    }
-
     /// Asks, and reads the answer.
-    ///
-    /// # Errors
-    /// There is no server, or it says why not.
     pub(crate) fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -118,9 +106,6 @@ impl Server {
     }
 
     /// Asks for so long at most.
-    ///
-    /// # Errors
-    /// There is no server, it says why not, or the time is over.
     pub(crate) fn ask_within(&self, time: Duration, method: Method, path: &str) -> Result<Answer, String> {
         run(async {
             let answer = tokio::time::timeout(time, self.request(method, path, None, None)).await;
@@ -129,9 +114,6 @@ impl Server {
     }
 
     /// Asks, and hands on the bytes of the answer as they come, as long as `take` wants more.
-    ///
-    /// # Errors
-    /// There is no server, it says why not, or `take` does.
     pub(crate) fn fetch(&self, path: &str, mut take: impl FnMut(&[u8]) -> Result<bool, String>) -> Result<(), String> {
         run(async {
             let response = self.send(Method::GET, path, None, None).await?;

@@ -20,12 +20,10 @@ pub(crate) fn names() -> Vec<CompletionCandidate> {
     typed.kind().map_or_else(Vec::new, |kind| candidates(typed.names(kind)))
 }
 
-/// The names of exports.
 pub(crate) fn exports() -> Vec<CompletionCandidate> {
     candidates(Typed::now().names(Kind::Export))
 }
 
-/// The paths of groups.
 pub(crate) fn groups() -> Vec<CompletionCandidate> {
     candidates(Typed::now().names(Kind::Group))
 }
@@ -88,15 +86,13 @@ impl Typed {
 
     /// The server's objects of a kind; empty: no server answers.
     pub(super) fn names(&self, kind: Kind) -> Vec<String> {
-        let (path, key) = match kind {
-            Kind::Export => ("/v1/exports", "name"),
-            Kind::Disk => ("/v1/disks", "name"),
-            Kind::Listener => ("/v1/listeners", "address"),
-            Kind::Client => ("/v1/clients", "name"),
-            Kind::Group => ("/v1/groups", "path"),
+        let key = match kind {
+            Kind::Export | Kind::Disk | Kind::Client => "name",
+            Kind::Listener => "address",
+            Kind::Group => "path",
         };
         let mut all = Vec::new();
-        match self.ask(path) {
+        match self.ask(&format!("/v1/{}s", kind.name())) {
             Some(Value::Array(list)) => list.iter().for_each(|one| collect(one, key, &mut all)),
             Some(tree) => collect(&tree, key, &mut all),
             None => {}

@@ -31,14 +31,15 @@ pub(crate) use upgrade::{Running, upgrade};
 use crate::blktrace::Taken;
 use crate::control::{Kind, parse_kind};
 use crate::syntax::backing;
+use crate::syntax::place::encode;
 use crate::terminal::complaint::{self, Complaint};
 use crate::terminal::output;
 use fairlift::config::Backing;
 
 /// The result, as text for people and as the server's answer; or the error.
-type Shown = Result<(String, Value), String>;
+pub(crate) type Shown = Result<(String, Value), String>;
 
-fn show(at: &At, shown: Shown) -> ExitCode {
+pub(crate) fn show(at: &At, shown: Shown) -> ExitCode {
     let text = match shown {
         Ok((_, value)) if at.json => format!("{value:#}\n"),
         Ok((text, _)) => text,
@@ -77,16 +78,14 @@ pub(crate) fn why(args: &WhyArgs) -> ExitCode {
     type Renderer = fn(&Value) -> String;
     let (path, render): (String, Renderer) = match &args.of {
         None => ("/v1/why?".into(), tables::why_each),
-        Some(path) if path.starts_with('/') => {
-            (format!("/v1/why?tenant={}&", encoded(path, false)), tables::why_tenant)
-        }
-        Some(export) => (format!("/v1/why/{}?", encoded(export, false)), tables::why),
+        Some(path) if path.starts_with('/') => (format!("/v1/why?tenant={}&", encoded(path)), tables::why_tenant),
+        Some(export) => (format!("/v1/why/{}?", encoded(export)), tables::why),
     };
     ask(&args.at, Method::GET, &format!("{path}seconds={}", args.seconds), render)
 }
 
 pub(crate) fn trace(args: &TraceArgs) -> ExitCode {
-    let export = args.export.as_ref().map_or_else(String::new, |name| format!("&export={}", encoded(name, false)));
+    let export = args.export.as_ref().map_or_else(String::new, |name| format!("&export={}", encoded(name)));
     let path = format!("/v1/trace?seconds={}{export}", args.seconds);
     let mut taken = Taken::default();
     let Some(output) = &args.output else {
@@ -125,94 +124,76 @@ fn silent(disks: &Value) -> impl Iterator<Item = String> {
     silent.map(|(name, scheduler)| format!("{name}: {scheduler} says nothing of itself; bfq and cfq do"))
 }
 
-pub(crate) fn get(args: &GetArgs) -> ExitCode {
-    let ask = || {
-        let server = Server::find(&args.at)?;
-        let path = match (args.kind.as_deref(), args.name.as_deref()) {
-            (None, _) => "/v1/state".into(),
-            (Some("server"), None) => "/v1".into(),
-            (Some("connection"), None) => "/v1/connections".into(),
-            (Some(kind @ ("server" | "connection")), Some(_)) => {
-                return Err(format!("a {kind} has no name: fairlift get {kind}"));
-            }
-            (Some(kind), None) => format!("/v1/{kind}s"),
-            (Some(kind), Some(name)) => thing(parse_kind(kind)?, name),
-        };
-        let Answer { value, .. } = server.ask(Method::GET, &path, None, None)?;
-        Ok((tables::any(&value), value))
+pub(crate) fn get(args: &GetArgs) -> Shown {
+    let server = Server::find(&args.at)?;
+    let path = match (args.kind.as_deref(), args.name.as_deref()) {
+        (None, _) => "/v1/state".into(),
+        (Some("server"), None) => "/v1".into(),
+        (Some("connection"), None) => "/v1/connections".into(),
+        (Some(kind @ ("server" | "connection")), Some(_)) => {
+            return Err(format!("a {kind} has no name: fairlift get {kind}"));
+        }
+        (Some(kind), None) => format!("/v1/{kind}s"),
+        (Some(kind), Some(name)) => thing(parse_kind(kind)?, name),
     };
-    show(&args.at, ask())
+    let Answer { value, .. } = server.ask(Method::GET, &path, None, None)?;
+    Ok((tables::any(&value), value))
 }
 
-pub(crate) fn set(args: &SetArgs) -> ExitCode {
-    let ask = || {
-        let kind = parse_kind(&args.kind)?;
-        change(&args.how, Method::PATCH, &thing(kind, &args.name), keys(&args.keys, "weight=300")?)
-    };
-    show(&args.how.at, ask())
+pub(crate) fn set(args: &SetArgs) -> Shown {
+    let kind = parse_kind(&args.kind)?;
+    change(&args.how, Method::PATCH, &thing(kind, &args.name), keys(&args.keys, "weight=300")?)
 }
 
-pub(crate) fn add(args: &AddArgs) -> ExitCode {
-    let ask = || {
-        let kind = parse_kind(&args.kind)?;
-        let example = match args.keys.first() {
-            Some(backing) if kind == Kind::Export && !args.name.contains('=') => format!("{}={backing}", args.name),
-            _ => "weight=300".into(),
-        };
-        let mut all = keys(&args.keys, &example)?;
-        let name = match kind {
-            Kind::Export => {
-                let named = backing::parse_named(&args.name).map_err(|why| format!("export {}: {why}", args.name))?;
-                // The server has another directory.
-                let text = match args.name.split_once('=') {
-                    Some((name, text)) if name == named.name => text,
-                    _ => &args.name,
-                };
-                all.insert("backing".into(), Value::String(rooted(named.backing, text)?));
-                named.name
-            }
-            _ => args.name.clone(),
-        };
-        all.insert(if kind == Kind::Group { "path" } else { "name" }.into(), Value::String(name));
-        change(&args.how, Method::POST, &format!("/v1/{}s", args.kind), all)
+pub(crate) fn add(args: &AddArgs) -> Shown {
+    let kind = parse_kind(&args.kind)?;
+    let example = match args.keys.first() {
+        Some(backing) if kind == Kind::Export && !args.name.contains('=') => format!("{}={backing}", args.name),
+        _ => "weight=300".into(),
     };
-    show(&args.how.at, ask())
+    let mut all = keys(&args.keys, &example)?;
+    let name = match kind {
+        Kind::Export => {
+            let named = backing::parse_named(&args.name).map_err(|why| format!("export {}: {why}", args.name))?;
+            // The server has another directory.
+            let text = match args.name.split_once('=') {
+                Some((name, text)) if name == named.name => text,
+                _ => &args.name,
+            };
+            all.insert("backing".into(), Value::String(rooted(named.backing, text)?));
+            named.name
+        }
+        _ => args.name.clone(),
+    };
+    all.insert(if kind == Kind::Group { "path" } else { "name" }.into(), Value::String(name));
+    change(&args.how, Method::POST, &format!("/v1/{}s", args.kind), all)
 }
 
-pub(crate) fn remove(args: &RemoveArgs) -> ExitCode {
-    let ask = || {
-        let kind = parse_kind(&args.kind)?;
-        let mut all = Map::new();
-        if args.now {
-            all.insert("now".into(), true.into());
-        }
-        change(&args.how, Method::DELETE, &thing(kind, &args.name), all)
-    };
-    show(&args.how.at, ask())
+pub(crate) fn remove(args: &RemoveArgs) -> Shown {
+    let kind = parse_kind(&args.kind)?;
+    let all = args.now.then(|| ("now".to_owned(), true.into())).into_iter().collect();
+    change(&args.how, Method::DELETE, &thing(kind, &args.name), all)
 }
 
-pub(crate) fn fork(args: &ForkArgs) -> ExitCode {
-    let ask = || {
-        let mut all = keys(&args.keys, "ublk=true")?;
-        all.insert("name".into(), Value::String(args.name.clone()));
-        if let Some(group) = &args.group {
-            all.insert("group".into(), Value::String(group.clone()));
-        }
-        // The server has another directory.
-        let whole = |path: &Path| {
-            let path = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
-            Ok::<_, String>(Value::String(path.to_string_lossy().into_owned()))
-        };
-        if let Some(top) = &args.top {
-            all.insert("top".into(), whole(top)?);
-        }
-        if let Some(directory) = &args.ephemeral {
-            let place = directory.as_deref().map_or(Ok(Value::Bool(true)), whole)?;
-            all.insert("ephemeral".into(), place);
-        }
-        change(&args.how, Method::POST, &format!("{}/fork", thing(Kind::Export, &args.of)), all)
+pub(crate) fn fork(args: &ForkArgs) -> Shown {
+    let mut all = keys(&args.keys, "ublk=true")?;
+    all.insert("name".into(), Value::String(args.name.clone()));
+    if let Some(group) = &args.group {
+        all.insert("group".into(), Value::String(group.clone()));
+    }
+    // The server has another directory.
+    let whole = |path: &Path| {
+        let path = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok::<_, String>(Value::String(path.to_string_lossy().into_owned()))
     };
-    show(&args.how.at, ask())
+    if let Some(top) = &args.top {
+        all.insert("top".into(), whole(top)?);
+    }
+    if let Some(directory) = &args.ephemeral {
+        let place = directory.as_deref().map_or(Ok(Value::Bool(true)), whole)?;
+        all.insert("ephemeral".into(), place);
+    }
+    change(&args.how, Method::POST, &format!("{}/fork", thing(Kind::Export, &args.of)), all)
 }
 
 pub(crate) fn acknowledge(args: &AcknowledgeArgs) -> ExitCode {
@@ -222,8 +203,8 @@ pub(crate) fn acknowledge(args: &AcknowledgeArgs) -> ExitCode {
     })
 }
 
-pub(crate) fn reload(args: &ReloadArgs) -> ExitCode {
-    show(&args.how.at, change(&args.how, Method::POST, "/v1/reload", Map::new()))
+pub(crate) fn reload(args: &ReloadArgs) -> Shown {
+    change(&args.how, Method::POST, "/v1/reload", Map::new())
 }
 
 pub(crate) fn events(args: &EventsArgs) -> ExitCode {
@@ -282,29 +263,14 @@ fn thaw(server: &Server, path: &str, disk: &mut Value) {
 
 /// The path of one thing: what is not plain in a name is encoded.
 fn thing(kind: Kind, name: &str) -> String {
-    let (folder, slash_is_plain) = match kind {
-        Kind::Group => ("groups", true),
-        Kind::Export => ("exports", false),
-        Kind::Disk => ("disks", false),
-        Kind::Listener => ("listeners", true),
-        Kind::Client => ("clients", false),
-    };
     let name =
         if kind == Kind::Group { name.strip_prefix('/').filter(|rest| !rest.is_empty()).unwrap_or(name) } else { name };
-    format!("/v1/{folder}/{}", encoded(name, slash_is_plain))
+    let plain: &[u8] = if matches!(kind, Kind::Group | Kind::Listener) { b":/" } else { b":" };
+    format!("/v1/{}s/{}", kind.name(), encode(name.as_bytes(), plain))
 }
 
-/// A name as a part of a path.
-fn encoded(name: &str, slash_is_plain: bool) -> String {
-    let mut path = String::new();
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b':' => path.push(byte as char),
-            b'/' if slash_is_plain => path.push('/'),
-            _ => path += &format!("%{byte:02X}"),
-        }
-    }
-    path
+fn encoded(name: &str) -> String {
+    encode(name.as_bytes(), b":")
 }
 
 fn keys(typed: &[String], example: &str) -> Result<Map<String, Value>, String> {

@@ -5,80 +5,80 @@ use std::fmt::Write as _;
 use fairlift_lab::report::printable;
 use serde_json::{Map, Value};
 
-use crate::terminal::columns::table;
+use crate::terminal::columns::{Column, table};
 
-/// Names to the left, numbers to the right.
-fn is_name(at: usize, head: &str) -> bool {
-    at < 2 || head == "LIMITS"
+const DISKS: [Column<Value>; 5] = [
+    ("DISK", '<', |disk| text(&disk["name"])),
+    ("SCHEDULER", '<', |disk| text(&disk["scheduler"])),
+    ("IN FLIGHT", '>', |disk| format!("{}/{}", text(&disk["in_flight"]), text(&disk["depth"]))),
+    ("WAITING", '>', |disk| text(&disk["waiting"])),
+    ("MB/s", '>', |disk| rate(&disk["bps"])),
+];
+
+/// The last three are shown where a tenant has something there.
+const TENANTS: [Column<Value>; 16] = [
+    ("TENANT", '<', |tenant| text(&tenant["path"])),
+    ("DISK", '<', |tenant| text(&tenant["disk"])),
+    ("WEIGHT", '>', |tenant| text(&tenant["weight"])),
+    ("HAD", '>', |tenant| percent(&tenant["had"])),
+    ("DUE", '>', |tenant| percent(&tenant["due"])),
+    ("BY", '>', |tenant| text(&tenant["due_by"])),
+    ("SCORE", '>', |tenant| number(&tenant["score"], |score| format!("{score:.2}"))),
+    ("IOPS", '>', |tenant| whole(&tenant["iops"])),
+    ("MB/s", '>', |tenant| rate(&tenant["bps"])),
+    ("P50", '>', |tenant| micros(&tenant["p50_us"])),
+    ("P99", '>', |tenant| micros(&tenant["p99_us"])),
+    ("IN FLIGHT", '>', |tenant| text(&tenant["in_flight"])),
+    ("WAITING", '>', |tenant| text(&tenant["waiting"])),
+    ("POOL HAD", '>', |tenant| pool_of(tenant, "had")),
+    ("POOL DUE", '>', |tenant| pool_of(tenant, "due")),
+    ("LIMITS", '<', limits),
+];
+
+const CLIENTS: [Column<Value>; 4] = [
+    ("CLIENT", '<', |rule| text(&rule["name"])),
+    ("KNOWN BY", '<', |rule| text(&rule["known"])),
+    ("CONNECTIONS", '>', |rule| text(&rule["connections"])),
+    ("MAY", '<', |rule| text(&rule["may"])),
+];
+
+const GATEWAYS: [Column<Value>; 7] = [
+    ("GATEWAY", '<', |seen| text(&seen["name"])),
+    ("AGE", '>', |seen| text(&seen["periods"])),
+    ("GROUPS", '>', |seen| text(&seen["groups"])),
+    ("DEPTH", '>', |seen| number(&seen["depth"], |depth| format!("{depth:.1}"))),
+    ("HAD", '>', |seen| percent(&seen["had"])),
+    ("DUE", '>', |seen| percent(&seen["due"])),
+    ("WRONG", '<', |seen| seen["wrong"].as_str().map_or_else(String::new, printable)),
+];
+
+const GROUPS: [Column<Value>; 6] = [
+    ("GROUP", '<', |group| text(&group["path"])),
+    ("WEIGHT", '>', |group| text(&group["weight"])),
+    ("HAD", '>', |group| percent(&group["had"])),
+    ("HERE", '>', |group| percent(&group["here"])),
+    ("DUE", '>', |group| percent(&group["due"])),
+    ("WRONG", '<', |group| group["wrong"].as_str().map_or_else(String::new, printable)),
+];
+
+/// A list; empty if it is none.
+pub(super) fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
 }
 
 /// One screen: disks, then tenants.
 pub(super) fn status(value: &Value) -> String {
     let mut out = String::new();
-    let list = |name: &str| value[name].as_array().cloned().unwrap_or_default();
-    let (disks, tenants) = (list("disks"), list("tenants"));
-    let disks = disks.iter().map(|disk| {
-        vec![
-            text(&disk["name"]),
-            text(&disk["scheduler"]),
-            format!("{}/{}", text(&disk["in_flight"]), text(&disk["depth"])),
-            text(&disk["waiting"]),
-            rate(&disk["bps"]),
-        ]
-    });
-    table(&mut out, &["DISK", "SCHEDULER", "IN FLIGHT", "WAITING", "MB/s"], &disks.collect::<Vec<_>>(), is_name);
-    let tenants = tenants.iter().map(|tenant| {
-        vec![
-            text(&tenant["path"]),
-            text(&tenant["disk"]),
-            text(&tenant["weight"]),
-            percent(&tenant["had"]),
-            percent(&tenant["due"]),
-            text(&tenant["due_by"]),
-            tenant["score"].as_f64().map_or_else(|| "-".into(), |score| format!("{score:.2}")),
-            whole(&tenant["iops"]),
-            rate(&tenant["bps"]),
-            micros(&tenant["p50_us"]),
-            micros(&tenant["p99_us"]),
-            text(&tenant["in_flight"]),
-            text(&tenant["waiting"]),
-            pool_of(tenant, "had"),
-            pool_of(tenant, "due"),
-            limits(tenant),
-        ]
-    });
+    table(&mut out, &DISKS, list(&value["disks"]));
     out.push('\n');
-    let heads = [
-        "TENANT",
-        "DISK",
-        "WEIGHT",
-        "HAD",
-        "DUE",
-        "BY",
-        "SCORE",
-        "IOPS",
-        "MB/s",
-        "P50",
-        "P99",
-        "IN FLIGHT",
-        "WAITING",
-        "POOL HAD",
-        "POOL DUE",
-        "LIMITS",
-    ];
-    let rows: Vec<Vec<String>> = tenants.collect();
-    let is_shown: Vec<bool> =
-        (0..heads.len()).map(|at| at < heads.len() - 3 || rows.iter().any(|row| !row[at].is_empty())).collect();
-    let shown =
-        |row: &[String]| row.iter().zip(&is_shown).filter(|(_, is)| **is).map(|(cell, _)| cell.clone()).collect();
-    let heads: Vec<&str> = heads.into_iter().zip(&is_shown).filter(|(_, is)| **is).map(|(head, _)| head).collect();
-    table(&mut out, &heads, &rows.iter().map(|row| shown(row)).collect::<Vec<_>>(), is_name);
-    let rules = list("clients");
+    let tenants = list(&value["tenants"]);
+    let (always, others) = TENANTS.split_at(TENANTS.len() - 3);
+    let others = others.iter().filter(|(.., cell)| tenants.iter().any(|tenant| !cell(tenant).is_empty()));
+    table(&mut out, &always.iter().chain(others).copied().collect::<Vec<_>>(), tenants);
+    let rules = list(&value["clients"]);
     if !rules.is_empty() {
-        let row = |rule: &Value| ["name", "known", "connections", "may"].map(|key| text(&rule[key])).to_vec();
         out.push('\n');
-        let heads = ["CLIENT", "KNOWN BY", "CONNECTIONS", "MAY"];
-        table(&mut out, &heads, &rules.iter().map(row).collect::<Vec<_>>(), |at, _| at != 2);
+        table(&mut out, &CLIENTS, rules);
     }
     let connections = value["connections"].as_u64().unwrap_or_default();
     let plural = if connections == 1 { "" } else { "s" };
@@ -90,11 +90,7 @@ pub(super) fn status(value: &Value) -> String {
         Some(engine) => drop(writeln!(out, ", engine={engine}")),
     }
     out += &idle(value);
-    if let Some(warnings) = value["warnings"].as_array() {
-        for warning in warnings {
-            let _ = writeln!(out, "warning: {}", text(warning));
-        }
-    }
+    list(&value["warnings"]).iter().for_each(|warning| _ = writeln!(out, "warning: {}", text(warning)));
     if value["flush_errors"].as_u64().is_some_and(|count| count > 0) {
         let _ = writeln!(out, "flushes have failed: see `fairlift get server`");
     }
@@ -104,7 +100,6 @@ pub(super) fn status(value: &Value) -> String {
 /// For each pool its gateways, then its groups.
 pub(super) fn gateways(value: &Value) -> String {
     let mut out = String::new();
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     for pool in list(value) {
         let heard = match (pool["trouble"].as_str(), pool["heard_seconds"].as_f64()) {
             (Some(why), _) => format!("not heard of ({}): shares stay as they are", printable(why)),
@@ -118,34 +113,9 @@ pub(super) fn gateways(value: &Value) -> String {
             let _ = writeln!(out, "it makes room for the latency of {group}: {:.0}% of its depth", 100.0 * part);
         }
         out.push('\n');
-        let row = |seen: &Value| {
-            vec![
-                text(&seen["name"]),
-                text(&seen["periods"]),
-                text(&seen["groups"]),
-                seen["depth"].as_f64().map_or_else(|| "-".into(), |depth| format!("{depth:.1}")),
-                percent(&seen["had"]),
-                percent(&seen["due"]),
-                seen["wrong"].as_str().map_or_else(String::new, printable),
-            ]
-        };
-        let rows: Vec<_> = list(&pool["gateways"]).iter().map(row).collect();
-        table(&mut out, &["GATEWAY", "AGE", "GROUPS", "DEPTH", "HAD", "DUE", "WRONG"], &rows, |at, _| {
-            matches!(at, 0 | 6)
-        });
+        table(&mut out, &GATEWAYS, list(&pool["gateways"]));
         out.push('\n');
-        let row = |group: &Value| {
-            vec![
-                text(&group["path"]),
-                text(&group["weight"]),
-                percent(&group["had"]),
-                percent(&group["here"]),
-                percent(&group["due"]),
-                group["wrong"].as_str().map_or_else(String::new, printable),
-            ]
-        };
-        let rows: Vec<_> = list(&pool["groups"]).iter().map(row).collect();
-        table(&mut out, &["GROUP", "WEIGHT", "HAD", "HERE", "DUE", "WRONG"], &rows, |at, _| matches!(at, 0 | 5));
+        table(&mut out, &GROUPS, list(&pool["groups"]));
         out.push('\n');
     }
     if out.is_empty() { "no disk has `shares`: this server shares no pool with others\n".into() } else { out }
@@ -161,15 +131,15 @@ const IDLE: f64 = 0.05;
 
 /// The part of the disks' time that no shown tenant had, where some had a part; a tenant is not told whether others had the rest.
 fn idle(value: &Value) -> String {
-    let list = |name: &str| value[name].as_array().map_or(&[][..], Vec::as_slice);
+    let (disks, tenants) = (list(&value["disks"]), list(&value["tenants"]));
     let of = |disk: &Value| {
-        let rows = list("tenants").iter().filter(|row| row["disk"] == disk["name"]);
+        let rows = tenants.iter().filter(|row| row["disk"] == disk["name"]);
         let had: f64 = rows.filter_map(|row| row["had"].as_f64()).sum();
         let is_told = had > 0.0 && had < 1.0 - IDLE;
         is_told.then(|| format!("{} {:.1}%", text(&disk["name"]), 100.0 * (1.0 - had)))
     };
-    let all: Vec<_> = list("disks").iter().filter_map(of).collect();
-    let sees_all = list("disks").iter().all(|disk| !disk["busy"].is_null());
+    let all: Vec<_> = disks.iter().filter_map(of).collect();
+    let sees_all = disks.iter().all(|disk| !disk["busy"].is_null());
     let what = if sees_all { "idle" } else { "idle, or others'" };
     if all.is_empty() { String::new() } else { format!("{what}: {}\n", all.join(", ")) }
 }
@@ -208,7 +178,7 @@ fn seconds(value: &Value) -> String {
 
 /// The tenants short of their due, and the time measured; then the cause of each tenant, a line each.
 pub(super) fn why_each(value: &Value) -> String {
-    let all: Vec<_> = value.as_array().into_iter().flatten().collect();
+    let all = list(value);
     let Some(first) = all.first() else { return "there is no tenant: no export is served\n".into() };
     let short = all.iter().filter(|one| one["short"] == true);
     let short: Vec<_> = short.map(|one| format!("{} {}", text(&one["tenant"]), had_of(one))).collect();
@@ -218,14 +188,16 @@ pub(super) fn why_each(value: &Value) -> String {
     };
     for one in all {
         let _ = writeln!(out, "{} on {}: {}", text(&one["tenant"]), text(&one["disk"]), text(&one["says"]));
-        if let Some(helps) = one["helps"].as_str() {
-            let _ = writeln!(out, "  {}", printable(helps));
-        }
-        if let Some(says) = one["cache"].as_str() {
-            let _ = writeln!(out, "  {}", printable(says));
-        }
+        ["helps", "cache"].iter().for_each(|key| beside(&mut out, &one[*key]));
     }
     out
+}
+
+/// A sentence beside a cause, if there is one.
+fn beside(out: &mut String, says: &Value) {
+    if let Some(says) = says.as_str() {
+        let _ = writeln!(out, "  {}", printable(says));
+    }
 }
 
 /// The share that a tenant had, and its due.
@@ -234,9 +206,8 @@ fn had_of(one: &Value) -> String {
     format!("had {had} of {} and was due {due} by {}", text(&one["disk"]), text(&one["due_by"]))
 }
 
-/// All that is known of a tenant, for each of its disks.
 pub(super) fn why_tenant(value: &Value) -> String {
-    let all: Vec<_> = value.as_array().into_iter().flatten().map(|one| why_of("tenant", one)).collect();
+    let all: Vec<_> = list(value).iter().map(|one| why_of("tenant", one)).collect();
     if all.is_empty() { "no export is in this group, nor below it\n".into() } else { all.join("\n") }
 }
 
@@ -256,15 +227,11 @@ fn why_of(name: &str, value: &Value) -> String {
         (_, false) => writeln!(out, "{tenant} is not short: it {}, over {length}", had_of(value)),
     };
     let _ = writeln!(out, "{}: {}", text(&value[name]), text(&value["says"]));
-    if let Some(helps) = value["helps"].as_str() {
-        let _ = writeln!(out, "  {}", printable(helps));
-    }
-    for cause in value["causes"].as_array().into_iter().flatten().skip(1) {
+    beside(&mut out, &value["helps"]);
+    for cause in list(&value["causes"]).iter().skip(1) {
         let _ = writeln!(out, "  {:>4}  {}", percent(&cause["part"]), text(&cause["says"]));
     }
-    if let Some(says) = value["cache"].as_str() {
-        let _ = writeln!(out, "  {}", printable(says));
-    }
+    beside(&mut out, &value["cache"]);
     if let Some(says) = value["latency"]["says"].as_str() {
         let _ = writeln!(out, "  {says}");
     }
@@ -375,24 +342,25 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
+/// A number; `-`: there is none.
+fn number(value: &Value, show: fn(f64) -> String) -> String {
+    value.as_f64().map_or_else(|| "-".into(), show)
+}
+
 fn percent(value: &Value) -> String {
-    value.as_f64().map_or_else(|| "-".into(), |part| format!("{:.1}%", 100.0 * part))
+    number(value, |part| format!("{:.1}%", 100.0 * part))
 }
 
 fn rate(value: &Value) -> String {
-    value.as_f64().map_or_else(|| "-".into(), |bytes| format!("{:.1}", bytes / 1e6))
+    number(value, |bytes| format!("{:.1}", bytes / 1e6))
 }
 
 fn whole(value: &Value) -> String {
-    value.as_f64().map_or_else(|| "-".into(), |number| format!("{number:.0}"))
+    number(value, |number| format!("{number:.0}"))
 }
 
 fn micros(value: &Value) -> String {
-    match value.as_f64() {
-        None => "-".into(),
-        Some(us) if us < 1000.0 => format!("{us:.0}us"),
-        Some(us) => format!("{:.1}ms", us / 1000.0),
-    }
+    number(value, |us| if us < 1000.0 { format!("{us:.0}us") } else { format!("{:.1}ms", us / 1000.0) })
 }
 
 #[cfg(test)]

@@ -35,7 +35,6 @@ const TRIES: u32 = 5;
 /// The state of a server that another one is to take over.
 pub(crate) struct Running {
     pub(crate) settings: Box<RawValue>,
-    /// The version of these.
     pub(crate) version: u64,
     /// The exports that stand neither in its file nor in its arguments.
     pub(crate) added: Vec<String>,
@@ -69,8 +68,8 @@ pub(crate) fn upgrade(args: &UpgradeArgs) -> ExitCode {
 
 fn attempt(args: &UpgradeArgs) -> Result<(), String> {
     let server = Server::find(&args.at)?;
-    let Address::Unix(socket) = server.address() else {
-        return Err(format!("{}: a server is taken over at a unix socket of control", server.shown()));
+    let Address::Unix(socket) = &server.address else {
+        return Err(format!("{}: a server is taken over at a unix socket of control", server.shown));
     };
     let socket = std::path::absolute(socket).map_err(|error| format!("{}: {error}", socket.display()))?;
     let running: Value = server.ask(Method::POST, "/v1/upgrade", None, None)?.value;
@@ -186,7 +185,6 @@ fn is_of_its_service(running: &Value) -> Result<(), String> {
         .into())
 }
 
-/// Starts the program as the running server was started.
 fn start(program: &Path, socket: &Path, running: &Value, only_look: bool) -> Result<Child, String> {
     let arguments = running["arguments"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut command = Command::new(program);

@@ -77,9 +77,6 @@ pub(super) fn tell(config: &Config, bound: &[String], control: Option<&str>) {
 }
 
 /// Starts the server and then the command, and waits for both.
-///
-/// # Errors
-/// One of them cannot be started.
 pub(super) fn supervise(command: &str) -> io::Result<ExitCode> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])?;
     let own = Own::new()?;

@@ -66,7 +66,6 @@ pub(super) fn with_added(config: Config, settings: &RawValue, added: &[String]) 
     Ok(edit.config)
 }
 
-/// Shows each group of a tree.
 fn groups(tree: &Value, show: &mut impl FnMut(&Map<String, Value>)) {
     let Some(group) = tree.as_object() else { return };
     show(group);

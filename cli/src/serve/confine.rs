@@ -6,12 +6,10 @@ use fairlift::confine::{self, Capability};
 use super::args::ServeArgs;
 use crate::config::Server;
 
-/// The parts of the confinement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Confinement {
     /// Whether system calls are filtered.
     pub(crate) seccomp: bool,
-    /// Capabilities that stay.
     pub(crate) keep: Vec<Capability>,
 }
 
@@ -29,9 +27,6 @@ impl Confinement {
     }
 
     /// From now on. Backings are open, and clients can connect; no other thread has been started.
-    ///
-    /// # Errors
-    /// Why a capability cannot be kept.
     pub(super) fn begin(&self, config: &Config) -> Result<(), String> {
         let mut keep = self.keep.clone();
         // Its devices are made, grow and go while it runs.

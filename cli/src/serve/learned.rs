@@ -35,7 +35,6 @@ const EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Kept {
     file: File,
     is_in_memory: bool,
-    /// The number of the next one.
     next: u64,
     last: String,
 }
@@ -48,9 +47,6 @@ struct PlaceHead {
 
 impl Kept {
     /// In this file, or the one that was passed; a server that takes over from none asks systemd to keep one. `None`: nowhere.
-    ///
-    /// # Errors
-    /// The file cannot be made, or is something else.
     pub(super) fn open(path: Option<&Path>, passed: Option<File>, is_first: bool) -> Result<Option<Self>, String> {
         if let Some(path) = path {
             return at_path(path).map(Some).map_err(|why| format!("{}: {why}", path.display()));
@@ -141,9 +137,6 @@ impl Kept {
     }
 
     /// Writes what this server learns, every second until it has ended (learned.1).
-    ///
-    /// # Errors
-    /// There is no thread to be had.
     pub(super) fn keep(mut self, handle: Handle) -> io::Result<()> {
         let work = move || {
             self.read(); // the server from which this one took over may have written since

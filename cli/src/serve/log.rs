@@ -37,8 +37,8 @@ pub(crate) fn start(format: Format, usual: LevelFilter, takes_over: bool) -> Log
     let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match (format, journal(takes_over)) {
         (Format::Json, _) => lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
-        (Format::Auto, Some(Journal { layer, when: When::Now })) => layer.boxed(),
-        (Format::Auto, Some(Journal { layer, when: When::Handed })) => {
+        (Format::Auto, Some((layer, true))) => layer.boxed(),
+        (Format::Auto, Some((layer, false))) => {
             let before = lines.with_ansi(false).without_time();
             let before = before.with_filter(dynamic_filter_fn(|_, _| !IS_HANDED.load(Ordering::Relaxed)));
             before.and_then(layer.with_filter(dynamic_filter_fn(|_, _| IS_HANDED.load(Ordering::Relaxed)))).boxed()
@@ -63,35 +63,20 @@ pub(crate) fn handed() {
     IS_HANDED.store(true, Ordering::Relaxed);
 }
 
-/// The journal: a line's fields are its own fields there, such as `FAIRLIFT_PATH`.
-struct Journal {
-    layer: tracing_journald::Layer,
-    when: When,
-}
-
-/// When lines go to the journal.
-enum When {
-    /// Standard error goes there.
-    Now,
-    /// That of the previous server does.
-    Handed,
-}
-
-/// The journal, if standard error goes there, or that of the previous server.
-fn journal(takes_over: bool) -> Option<Journal> {
+/// The journal, if standard error goes there (true), or that of the previous server (false): a line's fields are its own fields there, such
+/// as `FAIRLIFT_PATH`.
+fn journal(takes_over: bool) -> Option<(tracing_journald::Layer, bool)> {
     let stream = std::env::var("JOURNAL_STREAM").ok()?;
     let (device, inode) = stream.split_once(':')?;
     let here = rustix::fs::fstat(std::io::stderr()).ok()?;
     // A program that was started by a service has the variable too, and may have another standard error.
     let is_it = device.parse() == Ok(here.st_dev) && inode.parse() == Ok(here.st_ino);
-    let when = match is_it {
-        true => When::Now,
-        false if takes_over => When::Handed, // the variable is as that server had it
-        false => return None,
-    };
+    if !is_it && !takes_over {
+        return None; // of a server that takes over the variable is as the previous one had it
+    }
     let layer = tracing_journald::layer().ok()?;
     // Messages for people are informational there; the crate would call them remarkable.
     let priorities = PriorityMappings { info: Priority::Informational, ..PriorityMappings::new() };
     let layer = layer.with_priority_mappings(priorities).with_field_prefix(Some("FAIRLIFT".into()));
-    Some(Journal { layer: layer.with_syslog_identifier("fairlift".into()), when })
+    Some((layer.with_syslog_identifier("fairlift".into()), is_it))
 }

@@ -21,7 +21,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,10 +40,8 @@ use crate::syntax::place;
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
 pub(crate) use args::ServeArgs;
-use confine::Confinement;
 use control::ConfigFile as _;
 use learned::Kept;
-use places::Places;
 use plan::Plan;
 pub(crate) use plan::plan;
 use reload::Reload;
@@ -96,6 +94,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         (in_use, all) if in_use == all => wrong.shown_without_count() + &beside(&wrong.mistakes) + BESIDE,
         (in_use, _) => wrong.shown(&format!("{in_use} of them because another server has it; {NOT_STARTED}")) + BESIDE,
     };
+    let refused = |wrong| Complaint::Refused(not_started(wrong));
     raise_file_limit();
     let take_over = |socket| TakeOver::begin(socket, flags.take_over_look);
     let mut take_over = flags.take_over.as_deref().map(take_over).transpose().map_err(Complaint::Failed)?;
@@ -120,7 +119,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
                 let warnings = ineffective::warnings_unopened(&prepared.config, &prepared.places);
                 eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
             }
-            Complaint::Refused(not_started(wrong))
+            refused(wrong)
         })?;
         eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
         println_or_not(&format!("ok: {}\n", summary(&in_force, warnings.len())));
@@ -135,47 +134,25 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         None => Server::bind(prepared.config.clone()).map_err(|error| {
             // A check finds more than the first mistake, but a lock that was waited for is not waited for again.
             let all = if begun.elapsed() < PATIENCE { prepared.check().err() } else { None };
-            Complaint::Refused(not_started(all.unwrap_or_else(|| prepared.wrong(&[error]))))
+            refused(all.unwrap_or_else(|| prepared.wrong(&[error])))
         })?,
     };
-    let foreign = prepared
-        .foreign(server.foreign())
-        .map_err(|mistakes| Complaint::Refused(not_started(prepared.all(mistakes))))?;
-    let mut kept =
-        prepared.open_learned(learned, take_over.is_some()).map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
+    let foreign = prepared.foreign(server.foreign()).map_err(|mistakes| refused(prepared.all(mistakes)))?;
+    let mut kept = prepared.open_learned(learned, take_over.is_some()).map_err(refused)?;
     if take_over.is_none() {
         kept.iter_mut().for_each(|kept| kept.tell(&server));
     }
     let taken = |name: &str| take_over.as_mut().and_then(|take_over| take_over.taking.beside(name));
-    let endpoints = prepared.open_control(taken).map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
-    prepared
-        .confinement
-        .begin(&prepared.config)
-        .map_err(|why| Complaint::Refused(not_started(prepared.cannot_keep(flags, why))))?;
+    let endpoints = prepared.open_control(taken).map_err(refused)?;
+    let confined = prepared.confinement.begin(&prepared.config);
+    confined.map_err(|why| refused(prepared.cannot_keep(flags, why)))?;
     let foreign: Vec<_> = server.foreign().iter().map(|one| one.export.clone()).zip(prepared.lines(foreign)).collect();
     foreign.iter().for_each(|(_, line)| tracing::warn!("{line}"));
     run(flags, prepared, server, (endpoints, take_over, kept), foreign)
         .map_err(|error| Complaint::Failed(error.to_string()))
 }
 
-/// The settings of flags and file, with their places.
-#[derive(Debug)]
-struct Prepared {
-    config: Config,
-    /// Where the server is looked at and changed; `None`: where it usually is.
-    control: Option<Vec<control::ControlAt>>,
-    /// The digest of the certificate.
-    certificate: Option<Vec<u8>>,
-    confinement: Confinement,
-    /// The file that keeps what is learned.
-    learned: Option<PathBuf>,
-    places: Places,
-    /// Whether clients are asked for a certificate.
-    verifies: bool,
-    source: Option<Source>,
-}
-
-impl Prepared {
+impl Plan {
     /// Whether a server of it would start: the configuration that would be in force, and its settings that cannot act.
     fn check(&self) -> Result<(Config, Vec<Mistake>), Wrong> {
         // The backings opened here are closed again: that is not worth a line in the log.
@@ -207,15 +184,11 @@ impl Prepared {
         let refused: Vec<_> = found.iter().filter(is_refused).collect();
         if refused.is_empty() {
             let kept = |one: &Foreign| if one.is_kept { "it is served read-only: " } else { "" };
-            return Ok(found
-                .iter()
-                .map(|one| self.places.export(&one.export).says(kept(one).to_owned() + &one.why))
-                .collect());
+            let says = |one: &Foreign| self.places.export(&one.export).says(kept(one).to_owned() + &one.why);
+            return Ok(found.iter().map(says).collect());
         }
-        let says = |one: &Foreign| {
-            self.places.export(&one.export).says(format!("{}; --read-only serves it as it is", one.why))
-        };
-        Err(refused.into_iter().map(says).collect())
+        let says = |one: &Foreign| format!("{}; --read-only serves it as it is", one.why);
+        Err(refused.into_iter().map(|one| self.places.export(&one.export).says(says(one))).collect())
     }
 
     fn all(&self, mistakes: Vec<Mistake>) -> Wrong {
@@ -229,7 +202,6 @@ impl Prepared {
         place.says(format!("cannot listen for control at {at}: {why}"))
     }
 
-    /// Listens for control.
     fn open_control(&self, taken: impl FnMut(&str) -> Option<OwnedFd>) -> Result<Vec<control::Opened>, Wrong> {
         let opened = control::open(self.control.as_deref(), &self.config, taken);
         opened.map_err(|(number, why)| self.all(vec![self.no_control(number, &why)]))
@@ -246,7 +218,6 @@ impl Prepared {
         self.all(errors.iter().map(|error| self.places.locate(error)).collect())
     }
 
-    /// Why a capability cannot be kept.
     fn cannot_keep(&self, flags: &ServeArgs, why: String) -> Wrong {
         let place = match flags.keep_capability.is_empty() {
             true => self.places.server("keep_capabilities"),
@@ -255,14 +226,13 @@ impl Prepared {
         self.all(vec![place.says(why)])
     }
 
-    /// Its mistakes, a line each.
     fn lines(&self, mistakes: Vec<Mistake>) -> Vec<String> {
         self.all(mistakes).lines()
     }
 }
 
 /// Reads and checks everything that can be checked without opening what is to be served.
-fn prepare(flags: &ServeArgs, inherited: Result<Vec<Arc<OwnedFd>>, String>) -> Result<Prepared, Wrong> {
+fn prepare(flags: &ServeArgs, inherited: Result<Vec<Arc<OwnedFd>>, String>) -> Result<Plan, Wrong> {
     let source = flags.config.as_deref().map(read_source).transpose()?;
     let mut mistakes = Vec::new();
     let inherited = inherited.unwrap_or_else(|says| {
@@ -271,12 +241,8 @@ fn prepare(flags: &ServeArgs, inherited: Result<Vec<Arc<OwnedFd>>, String>) -> R
     });
     let dir = flags.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let file = source.as_ref().map(|source| config::read(source, dir, &mut mistakes));
-    let Plan { config, control, certificate, confinement, learned, places, verifies } =
-        plan(flags, file, inherited, &mut mistakes);
-    if !mistakes.is_empty() {
-        return Err(Wrong { source, mistakes });
-    }
-    Ok(Prepared { config, control, certificate, confinement, learned, places, verifies, source })
+    let plan = plan(flags, file, inherited, &mut mistakes);
+    if mistakes.is_empty() { Ok(Plan { source, ..plan }) } else { Err(Wrong { source, mistakes }) }
 }
 
 fn read_source(path: &Path) -> Result<Source, Wrong> {
@@ -306,7 +272,7 @@ fn read_source(path: &Path) -> Result<Source, Wrong> {
 
 fn run(
     flags: &ServeArgs,
-    prepared: Prepared,
+    prepared: Plan,
     server: Server,
     (endpoints, take_over, kept): (Vec<control::Opened>, Option<TakeOver>, Option<Kept>),
     foreign: Vec<(String, String)>,
@@ -331,9 +297,8 @@ fn run(
     reload.warnings(&handle).iter().for_each(|warning| tracing::warn!("{warning}"));
     let file = Arc::clone(&reload) as Arc<dyn control::ConfigFile>;
     let start = {
-        let process = control::StartedAs::now(captive::directory().is_some(), systemd::tell);
-        let memory = kept.as_ref().and_then(Kept::memory);
-        let process = Arc::new(process.with(memory.map(|memory| (learned::NAME, memory))));
+        let memory = kept.as_ref().and_then(Kept::memory).map(|memory| (learned::NAME, memory));
+        let process = Arc::new(control::StartedAs::now(captive::directory().is_some(), systemd::tell, memory));
         let handle = handle.clone();
         move |endpoints| {
             kept.map_or(Ok(()), |kept| kept.keep(handle.clone()))?;

@@ -28,7 +28,6 @@ pub(crate) struct SettingPlace {
 }
 
 impl SettingPlace {
-    /// Something in a flag.
     pub(crate) fn in_flag(flag: String) -> Self {
         Self { at: None, key: flag }
     }
@@ -38,16 +37,13 @@ impl SettingPlace {
         Self { at: Some(placed.at.clone()), key: key.into() }
     }
 
-    /// Its text.
     pub(crate) fn says(&self, says: impl Into<String>) -> Mistake {
         Mistake { at: self.at.clone(), key: self.key.clone(), says: says.into() }
     }
 }
 
-/// Places by name.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Places {
-    /// By the export's name.
     exports: Vec<(String, SettingPlace)>,
     /// By what messages call the backing.
     backings: Vec<(String, SettingPlace)>,
@@ -55,17 +51,14 @@ pub(crate) struct Places {
     listeners: Vec<(String, SettingPlace)>,
     /// Where exports listen by ways of their own, by the address.
     sockets: Vec<(String, SettingPlace)>,
-    /// The places of control, in their order.
     control: Vec<SettingPlace>,
     /// By the directory in which files must lie.
     roots: Vec<(String, SettingPlace)>,
     /// The table of the server's keys.
     server: Option<Range<usize>>,
-    /// By the disk's name.
     pub(super) disks: Vec<(String, SettingPlace)>,
     /// By the group's path: those that were given a weight, or a table.
     pub(super) groups: Vec<(String, SettingPlace)>,
-    /// By the client's name.
     pub(super) clients: Vec<(String, SettingPlace)>,
 }
 
@@ -144,7 +137,6 @@ impl Places {
         find(&self.disks, name).unwrap_or_else(|| SettingPlace::in_flag(format!("disk {name:?}")))
     }
 
-    /// The rights of a client.
     pub(super) fn client(&self, name: &str) -> SettingPlace {
         find(&self.clients, name).unwrap_or_else(|| SettingPlace::in_flag(format!("client {name:?}")))
     }
@@ -159,19 +151,16 @@ impl Places {
         find(&self.listeners, address).unwrap_or_else(|| self.listen())
     }
 
-    /// The backing of an export.
     pub(super) fn backing(&self, name: &str) -> SettingPlace {
         let export = self.export(name);
         let key = format!("{}.backing", export.key);
         self.backings.iter().find(|(_, place)| place.key == key).map_or(export, |(_, place)| place.clone())
     }
 
-    /// A place of control, by its number.
     pub(super) fn control(&self, number: usize) -> Option<SettingPlace> {
         self.control.get(number).cloned()
     }
 
-    /// A key of the server's.
     pub(super) fn server(&self, key: &str) -> SettingPlace {
         let at = self.server.clone();
         let key = if at.is_some() { format!("server.{key}") } else { key.to_owned() };

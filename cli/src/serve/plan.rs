@@ -31,7 +31,7 @@ use crate::control::ControlAt;
 use crate::syntax::backing::Named;
 use crate::syntax::certificates::{self, Certificate};
 use crate::syntax::groups::Tree;
-use crate::syntax::mistake::Mistake;
+use crate::syntax::mistake::{Mistake, Source};
 use crate::syntax::place;
 use crate::syntax::place::ListenAt;
 use crate::syntax::scheduler::{check_setting, tunables};
@@ -59,6 +59,8 @@ pub(crate) struct Plan {
     pub(crate) places: Places,
     /// Whether clients are asked for a certificate.
     pub(crate) verifies: bool,
+    /// The config file, which mistakes are shown in.
+    pub(super) source: Option<Source>,
 }
 
 /// Joins flags, file and inherited sockets. The result is of use only if no mistake was added.
@@ -69,17 +71,7 @@ pub(crate) fn plan(
     mistakes: &mut Vec<Mistake>,
 ) -> Plan {
     let from_file = file.is_some();
-    let mut file = file.unwrap_or_else(|| File {
-        disks: Vec::new(),
-        exports: Vec::new(),
-        groups: Tree::new(),
-        bounds: BTreeMap::new(),
-        weighed: Vec::new(),
-        delegated: BTreeMap::new(),
-        floors: Vec::new(),
-        clients: Vec::new(),
-        server: Server::default(),
-    });
+    let mut file = file.unwrap_or_default();
     let mut places = Places::new(flags, &file);
     let exports = exports(flags, &mut file, from_file, &mut places, mistakes);
     weigh(flags, &mut file.groups, &exports, &mut places, mistakes);
@@ -124,6 +116,7 @@ pub(crate) fn plan(
         learned: file.server.learned,
         places,
         verifies,
+        source: None,
     }
 }
 

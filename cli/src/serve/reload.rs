@@ -15,7 +15,7 @@ use fairlift::control::{Edit, FROM_START_TO_END, Impossible, Made, Of, Refused, 
 
 use super::args::ServeArgs;
 use super::places::{Places, missing};
-use super::{Prepared, ineffective, prepare};
+use super::{Plan, ineffective, prepare};
 use crate::config::wanted::wanted;
 use crate::control::{ConfigFile, ControlAt, Endpoint, Locks, NotRead, ReadAgain};
 use crate::syntax::mistake::{Mistake, Wrong};
@@ -29,7 +29,7 @@ pub(crate) struct Reload {
     endpoints: Vec<Arc<Endpoint>>,
     foreign: Vec<Foreign>,
     /// The last file.
-    last: Mutex<Arc<Prepared>>,
+    last: Mutex<Arc<Plan>>,
     /// Whether it asks clients for a certificate, which is looked at while others wait for `last`.
     verifies: AtomicBool,
 }
@@ -47,7 +47,7 @@ impl Reload {
     /// Of a server that was started with these.
     pub(super) fn new(
         flags: ServeArgs,
-        prepared: Arc<Prepared>,
+        prepared: Arc<Plan>,
         endpoints: Vec<Arc<Endpoint>>,
         foreign: Vec<(String, String)>,
     ) -> Self {
@@ -60,13 +60,13 @@ impl Reload {
         Self { flags, endpoints, foreign, last: Mutex::new(prepared), verifies }
     }
 
-    fn last(&self) -> MutexGuard<'_, Arc<Prepared>> {
+    fn last(&self) -> MutexGuard<'_, Arc<Plan>> {
         // It is replaced as a whole, at the end.
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the file: what there is to be.
-    fn read(&self, handle: &Handle, last: &Prepared, version: Option<u64>) -> Result<Read, NotRead> {
+    fn read(&self, handle: &Handle, last: &Plan, version: Option<u64>) -> Result<Read, NotRead> {
         if !self.is_there() {
             let says = "the server was started without a config file (--config FILE)";
             return Err(NotRead::Wrong(Wrong { source: None, mistakes: vec![Mistake::in_flag("", says)] }));
@@ -109,7 +109,7 @@ impl Reload {
     }
 
     /// Lets tokens and certificates of control be those that the files have now: a line for each that is another.
-    fn lock_anew(&self, prepared: &Prepared, locks: Vec<Locks>, dry_run: bool) -> Vec<String> {
+    fn lock_anew(&self, prepared: &Plan, locks: Vec<Locks>, dry_run: bool) -> Vec<String> {
         let places = prepared.control.iter().flatten().zip(locks).zip(&self.endpoints);
         let mut lines = Vec::new();
         for ((at, now), endpoint) in places {
@@ -152,7 +152,7 @@ struct Read {
     wanted: Option<Edit>,
     /// The secrets and certificates of clients at the places of control.
     locks: Vec<Locks>,
-    prepared: Prepared,
+    prepared: Plan,
     now: State,
 }
 
@@ -219,7 +219,7 @@ impl ConfigFile for Reload {
 
 /// The configuration to reach from this one in force, given the file read last and the file read now. (Whether a disk rotates that is yet to be made is
 /// not known.)
-fn wanted_of(now: &Config, view: &View, last: &Prepared, prepared: &Prepared) -> Config {
+fn wanted_of(now: &Config, view: &View, last: &Plan, prepared: &Plan) -> Config {
     let rotates = |name: &str| view.disks.iter().any(|disk| disk.name == name && disk.rotational);
     let mut wanted = wanted(now, &last.config, &prepared.config, rotates);
     if prepared.certificate == last.certificate {
@@ -228,12 +228,11 @@ fn wanted_of(now: &Config, view: &View, last: &Prepared, prepared: &Prepared) ->
     wanted
 }
 
-/// The backing of an export.
 fn backing(config: &Config, name: &str) -> Option<Backing> {
     config.exports.iter().find(|export| export.name == name).map(|export| export.backing.clone())
 }
 
-fn mistake(one: &Impossible, Prepared { config, places, .. }: &Prepared) -> Mistake {
+fn mistake(one: &Impossible, Plan { config, places, .. }: &Plan) -> Mistake {
     let place = match &one.of {
         // It begins with the address.
         Of::Server if one.key == "listen" => places.listener(one.says.split(' ').next().unwrap_or_default()),

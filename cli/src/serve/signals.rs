@@ -24,9 +24,6 @@ const SAME: Duration = Duration::from_millis(100);
 
 /// From now on the first signal drains the server and the second ends the process with status 128 + its number; but
 /// SIGHUP has the config file read again, if there is one. SIGUSR1 and SIGUSR2 did something once, and must not end a server now.
-///
-/// # Errors
-/// The signals cannot be watched.
 pub(crate) fn watch(handle: Handle, reload: Arc<Reload>) -> io::Result<Watch> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])?;
     let stop = signals.handle();

@@ -18,16 +18,12 @@ const FIRST: usize = 3;
 
 /// The descriptors that were passed in (`LISTEN_FDS`).
 pub(crate) struct Passed {
-    /// Sockets that listen.
     pub(crate) sockets: Vec<OwnedFd>,
     /// The file that a previous server had [stored](store) under [`learned::NAME`].
     pub(crate) learned: Option<File>,
 }
 
 /// Takes what was passed in.
-///
-/// # Errors
-/// Something is neither of the two.
 pub(crate) fn passed() -> Result<Passed, String> {
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut passed = ListenFd::from_env();

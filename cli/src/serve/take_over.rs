@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Prepared, carried, log, systemd};
+use super::{Plan, carried, log, systemd};
 use crate::control::{self, Control, Opened};
 use crate::remote::Running;
 use crate::terminal::complaint::Complaint;
@@ -35,7 +35,6 @@ pub(crate) const COULD: &str = "could take over";
 /// How long the answer of a control server may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A server from which this one takes over.
 pub(super) struct TakeOver {
     pub(super) taking: Taking,
     running: Running,
@@ -53,7 +52,7 @@ impl TakeOver {
     }
 
     /// The server that takes over, which serves nobody yet (begin.1).
-    pub(super) fn open(&mut self, prepared: &Prepared) -> Result<Server, Complaint> {
+    pub(super) fn open(&mut self, prepared: &Plan) -> Result<Server, Complaint> {
         let shown = |wrong: super::Wrong| Complaint::Refused(wrong.shown("the running server goes on"));
         let Running { settings, added, .. } = &self.running;
         let config = carried::with_added(prepared.config.clone(), settings, added).map_err(|why| {
@@ -185,7 +184,6 @@ struct Setting<'a> {
     children: BTreeMap<String, &'a RawValue>,
 }
 
-/// The names of a thing in a list.
 #[derive(Default, Deserialize)]
 struct ThingNames {
     name: Option<String>,

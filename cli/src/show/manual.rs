@@ -12,200 +12,152 @@ use crate::args::Cli;
 use crate::config::EXAMPLE;
 use crate::config::keys::SORTS;
 
-/// A command line, and its purpose.
-type Example = (&'static str, &'static str);
-
-/// The examples of each command.
-const EXAMPLES: [(&str, &[Example]); 28] = [
-    (
-        "fairlift",
-        &[
-            ("fairlift serve", "A RAM disk of 1 GiB, to try things out:"),
-            (
-                "fairlift serve alice=alice.img bob=bob.img --weight alice=300",
-                "Two image files; alice has three times bob's share when the disk is busy:",
-            ),
-            ("nbdinfo --list 'nbd+unix:///?socket=/run/fairlift.sock'", "List its exports, in another terminal:"),
-            (
-                "fairlift config > fairlift.toml\nfairlift serve --config fairlift.toml --check\nfairlift serve --config fairlift.toml",
-                "Tenants, disks and weights from a file, which is checked first:",
-            ),
-            ("fairlift iostune /dev/sdb --quick", "Measure a disk by reading it, and get settings for it:"),
-        ],
-    ),
-    (
-        "fairlift-serve",
-        &[
-            ("fairlift serve disk.img", "One image file, at a unix socket in the run directory:"),
-            ("fairlift serve a=a.img b=b.img --weight a=300 --listen unix:/run/nbd.sock", "Two tenants, three to one:"),
-            (
-                "fairlift serve a=a.img --listen tcp:0.0.0.0:10809 --tls require --tls-certificates /etc/fairlift/pki",
-                "To other machines, encrypted:",
-            ),
-            (
-                "fairlift serve --config /etc/fairlift/fairlift.toml --check",
-                "Check whether a server with this file would start now:",
-            ),
-            (
-                "fairlift serve disk.img --run bash",
-                "A shell that finds the image at \"$uri\"; it is served until the shell ends:",
-            ),
-            ("kill -HUP $(pidof fairlift)", "Have a running server re-read its config file:"),
-            ("nbd-client -unix /run/nbd.sock -N a /dev/nbd0", "Attach an export to this machine:"),
-        ],
-    ),
-    ("fairlift-config", &[("fairlift config > fairlift.toml", "A file to start from:")]),
-    ("fairlift-tunables", &[("fairlift tunables fair", "The settings of the scheduler fair:")]),
-    (
-        "fairlift-iostest",
-        &[
-            (
-                "fairlift iostest --device sim:sata-7200 --scheduler bfq -w bsr -m 8 -G --nrgrp 4 --weights 100,200,300,400",
-                "The shares of four groups of readers on a modelled disk, with 1, 2, 4 and 8 readers each:",
-            ),
-            (
-                "fairlift iostest /dev/sdb -w drr --sweep slice_idle=0,8ms --html page.html",
-                "A real disk, read only, with two values of a tunable, as a page with plots:",
-            ),
-        ],
-    ),
-    (
-        "fairlift-iostune",
-        &[
-            ("fairlift iostune /dev/sdb --quick", "Measure a disk in a minute, reading only:"),
-            ("fairlift iostune sim:nvme-plp --json -", "A modelled disk, for a program to read:"),
-        ],
-    ),
-    ("fairlift-models", &[("fairlift models sata-7200", "The parameters of a modelled disk:")]),
-    (
-        "fairlift-completions",
-        &[("fairlift completions bash > /etc/bash_completion.d/fairlift", "Completions for all users of bash:")],
-    ),
-    (
-        "fairlift-token",
-        &[(
-            "fairlift token > token\nsed -n 2p token",
-            "A file that the client reads (--control unix:PATH,token=token), and the line for its table:",
-        )],
-    ),
-    ("fairlift-version", &[("fairlift version", "The version and commit, for a bug report:")]),
-    ("fairlift-man", &[("fairlift man /usr/local/share/man/man1", "Install all pages:")]),
-    ("fairlift-units", &[("fairlift units /etc/systemd/system", "Install a service that starts this program:")]),
-    ("fairlift-status", &[("fairlift status", "The share of each tenant, on each disk:")]),
-    (
-        "fairlift-top",
-        &[
-            ("fairlift top", "All tenants, live:"),
-            (
-                "fairlift top --once --sort score --filter /tenants",
-                "The tenants below /tenants, printed, the worst score first:",
-            ),
-        ],
-    ),
-    (
-        "fairlift-gateways",
-        &[(
-            "fairlift gateways",
-            "The requests that each gateway may have in the cluster, and its share and due there:",
-        )],
-    ),
-    (
-        "fairlift-why",
-        &[
-            ("fairlift why", "The cause of each tenant's waits, a line each:"),
-            ("fairlift why alice", "All causes for the tenant of one export:"),
-            ("fairlift why /tenants/alice", "The same, by the tenant's path:"),
-        ],
-    ),
-    (
-        "fairlift-trace",
-        &[
-            ("fairlift trace --export alice -o alice", "Five seconds of one export, for blkparse -i alice:"),
-            ("fairlift trace --seconds 1 -o trace.json", "One second of all requests, for ui.perfetto.dev:"),
-        ],
-    ),
-    ("fairlift-get", &[("fairlift get group /tenants/alice", "The settings of a group:")]),
-    (
-        "fairlift-set",
-        &[
-            ("fairlift set group /alice weight=300", "Give a tenant three times the usual share:"),
-            (
-                "fairlift set group /alice max=riops=3000 burst=\"riops=30000 seconds=5\"",
-                "Limit its reads, with ten times as many for five seconds once it has saved them:",
-            ),
-            ("fairlift set disk ssd0 scheduler=fair", "Serve a disk's tenants by weight:"),
-        ],
-    ),
-    (
-        "fairlift-add",
-        &[("fairlift add export carol=carol.img group=/tenants/carol", "Serve one more image, in a group of its own:")],
-    ),
-    (
-        "fairlift-fork",
-        &[
-            ("fairlift fork alice bob", "A disk with alice's present content, while alice is in use:"),
-            ("fairlift fork alice bob --group /tenants/bob", "The same, for another tenant:"),
-            (
-                "fairlift fork alice bob --ephemeral",
-                "A fork that disappears when it is removed, or when the server ends:",
-            ),
-        ],
-    ),
-    ("fairlift-remove", &[("fairlift remove export carol", "Remove an export once its clients have their answers:")]),
-    (
-        "fairlift-ublk",
-        &[
-            (
-                "fairlift serve alice=alice.img --ublk",
-                "An image file as the block device /dev/ublkb0, also found as /dev/fairlift/alice:",
-            ),
-            ("fairlift ublk list", "List the devices, with those that wait for a server:"),
-            (
-                "fairlift ublk recover 3 alice=/srv/alice.img",
-                "Serve a device whose server is gone for good, to unmount it:",
-            ),
-        ],
-    ),
-    (
-        "fairlift-overlay",
-        &[
-            (
-                "fairlift serve alice=overlay:base=debian.img,top=alice.top",
-                "A disk that begins as debian.img and keeps its writes in alice.top:",
-            ),
-            ("fairlift overlay info alice.top", "The size of the top, and its base:"),
-            ("fairlift overlay check alice.top", "Check that the top is whole, and its base unchanged:"),
-            (
-                "fairlift overlay flatten alice.top",
-                "Shorten the long chain that its forks have made, to the image alone:",
-            ),
-            (
-                "fairlift overlay rebase alice.top new.img",
-                "Move it to a new version of the image; alice's disk keeps its content:",
-            ),
-            (
-                "fairlift overlay commit --write-to-base alice.top",
-                "Write alice's disk into debian.img, which no other disk lies over:",
-            ),
-        ],
-    ),
-    ("fairlift-events", &[("fairlift events", "Show events as they happen:")]),
-    (
-        "fairlift-acknowledge",
-        &[("fairlift acknowledge", "Allow flushes again after one has failed, once the lost writes are known:")],
-    ),
-    ("fairlift-reload", &[("fairlift reload", "Have a running server re-read its config file:")]),
-    (
-        "fairlift-upgrade",
-        &[
-            (
-                "fairlift upgrade --dry-run",
-                "Check whether a new server could take over, and list what it would receive:",
-            ),
-            ("fairlift upgrade --program /usr/local/bin/fairlift", "Have another program serve from now on:"),
-        ],
-    ),
-];
+/// The examples of each page: the purpose of one, and behind `$` what is typed.
+const EXAMPLES: &str = r#"
+[fairlift]
+A RAM disk of 1 GiB, to try things out:
+$ fairlift serve
+Two image files; alice has three times bob's share when the disk is busy:
+$ fairlift serve alice=alice.img bob=bob.img --weight alice=300
+List its exports, in another terminal:
+$ nbdinfo --list 'nbd+unix:///?socket=/run/fairlift.sock'
+Tenants, disks and weights from a file, which is checked first:
+$ fairlift config > fairlift.toml
+$ fairlift serve --config fairlift.toml --check
+$ fairlift serve --config fairlift.toml
+Measure a disk by reading it, and get settings for it:
+$ fairlift iostune /dev/sdb --quick
+[fairlift-serve]
+One image file, at a unix socket in the run directory:
+$ fairlift serve disk.img
+Two tenants, three to one:
+$ fairlift serve a=a.img b=b.img --weight a=300 --listen unix:/run/nbd.sock
+To other machines, encrypted:
+$ fairlift serve a=a.img --listen tcp:0.0.0.0:10809 --tls require --tls-certificates /etc/fairlift/pki
+Check whether a server with this file would start now:
+$ fairlift serve --config /etc/fairlift/fairlift.toml --check
+A shell that finds the image at "$uri"; it is served until the shell ends:
+$ fairlift serve disk.img --run bash
+Have a running server re-read its config file:
+$ kill -HUP $(pidof fairlift)
+Attach an export to this machine:
+$ nbd-client -unix /run/nbd.sock -N a /dev/nbd0
+[fairlift-config]
+A file to start from:
+$ fairlift config > fairlift.toml
+[fairlift-tunables]
+The settings of the scheduler fair:
+$ fairlift tunables fair
+[fairlift-iostest]
+The shares of four groups of readers on a modelled disk, with 1, 2, 4 and 8 readers each:
+$ fairlift iostest --device sim:sata-7200 --scheduler bfq -w bsr -m 8 -G --nrgrp 4 --weights 100,200,300,400
+A real disk, read only, with two values of a tunable, as a page with plots:
+$ fairlift iostest /dev/sdb -w drr --sweep slice_idle=0,8ms --html page.html
+[fairlift-iostune]
+Measure a disk in a minute, reading only:
+$ fairlift iostune /dev/sdb --quick
+A modelled disk, for a program to read:
+$ fairlift iostune sim:nvme-plp --json -
+[fairlift-models]
+The parameters of a modelled disk:
+$ fairlift models sata-7200
+[fairlift-completions]
+Completions for all users of bash:
+$ fairlift completions bash > /etc/bash_completion.d/fairlift
+[fairlift-token]
+A file that the client reads (--control unix:PATH,token=token), and the line for its table:
+$ fairlift token > token
+$ sed -n 2p token
+[fairlift-version]
+The version and commit, for a bug report:
+$ fairlift version
+[fairlift-man]
+Install all pages:
+$ fairlift man /usr/local/share/man/man1
+[fairlift-units]
+Install a service that starts this program:
+$ fairlift units /etc/systemd/system
+[fairlift-status]
+The share of each tenant, on each disk:
+$ fairlift status
+[fairlift-top]
+All tenants, live:
+$ fairlift top
+The tenants below /tenants, printed, the worst score first:
+$ fairlift top --once --sort score --filter /tenants
+[fairlift-gateways]
+The requests that each gateway may have in the cluster, and its share and due there:
+$ fairlift gateways
+[fairlift-why]
+The cause of each tenant's waits, a line each:
+$ fairlift why
+All causes for the tenant of one export:
+$ fairlift why alice
+The same, by the tenant's path:
+$ fairlift why /tenants/alice
+[fairlift-trace]
+Five seconds of one export, for blkparse -i alice:
+$ fairlift trace --export alice -o alice
+One second of all requests, for ui.perfetto.dev:
+$ fairlift trace --seconds 1 -o trace.json
+[fairlift-get]
+The settings of a group:
+$ fairlift get group /tenants/alice
+[fairlift-set]
+Give a tenant three times the usual share:
+$ fairlift set group /alice weight=300
+Limit its reads, with ten times as many for five seconds once it has saved them:
+$ fairlift set group /alice max=riops=3000 burst="riops=30000 seconds=5"
+Serve a disk's tenants by weight:
+$ fairlift set disk ssd0 scheduler=fair
+[fairlift-add]
+Serve one more image, in a group of its own:
+$ fairlift add export carol=carol.img group=/tenants/carol
+[fairlift-fork]
+A disk with alice's present content, while alice is in use:
+$ fairlift fork alice bob
+The same, for another tenant:
+$ fairlift fork alice bob --group /tenants/bob
+A fork that disappears when it is removed, or when the server ends:
+$ fairlift fork alice bob --ephemeral
+[fairlift-remove]
+Remove an export once its clients have their answers:
+$ fairlift remove export carol
+[fairlift-ublk]
+An image file as the block device /dev/ublkb0, also found as /dev/fairlift/alice:
+$ fairlift serve alice=alice.img --ublk
+List the devices, with those that wait for a server:
+$ fairlift ublk list
+Serve a device whose server is gone for good, to unmount it:
+$ fairlift ublk recover 3 alice=/srv/alice.img
+[fairlift-overlay]
+A disk that begins as debian.img and keeps its writes in alice.top:
+$ fairlift serve alice=overlay:base=debian.img,top=alice.top
+The size of the top, and its base:
+$ fairlift overlay info alice.top
+Check that the top is whole, and its base unchanged:
+$ fairlift overlay check alice.top
+Shorten the long chain that its forks have made, to the image alone:
+$ fairlift overlay flatten alice.top
+Move it to a new version of the image; alice's disk keeps its content:
+$ fairlift overlay rebase alice.top new.img
+Write alice's disk into debian.img, which no other disk lies over:
+$ fairlift overlay commit --write-to-base alice.top
+[fairlift-events]
+Show events as they happen:
+$ fairlift events
+[fairlift-acknowledge]
+Allow flushes again after one has failed, once the lost writes are known:
+$ fairlift acknowledge
+[fairlift-reload]
+Have a running server re-read its config file:
+$ fairlift reload
+[fairlift-upgrade]
+Check whether a new server could take over, and list what it would receive:
+$ fairlift upgrade --dry-run
+Have another program serve from now on:
+$ fairlift upgrade --program /usr/local/bin/fairlift
+"#;
 
 /// Entries of `.TP`: a term, and its text.
 type Terms = &'static [(&'static str, &'static str)];
@@ -260,9 +212,6 @@ const FILES: Terms = &[
 ];
 
 /// The page of the command itself; or all of them, in `directory`.
-///
-/// # Errors
-/// A page cannot be written.
 pub(crate) fn man(directory: Option<&Path>) -> io::Result<Vec<u8>> {
     let Some(directory) = directory else { return Ok(pages().swap_remove(0).1.into_bytes()) };
     std::fs::create_dir_all(directory)?;
@@ -311,12 +260,13 @@ fn page(command: &Command, all: &[String]) -> String {
         man.render_options_section(out)?;
         if command.has_subcommands() { man.render_subcommands_section(out) } else { Ok(()) }
     });
-    if let Some((_, examples)) = EXAMPLES.iter().find(|(of, _)| *of == own) {
+    let examples = examples(&own);
+    if !examples.is_empty() {
         heading(&mut out, "EXAMPLES");
-        for (typed, why) in *examples {
-            let _ = writeln!(out, ".PP\n{}", escaped(why));
-            as_written(&mut out, typed);
-        }
+    }
+    for (why, typed) in examples {
+        let _ = writeln!(out, ".PP\n{}", escaped(why));
+        as_written(&mut out, &typed);
     }
     let is_serve = own == "fairlift-serve";
     if is_serve {
@@ -333,6 +283,19 @@ fn page(command: &Command, all: &[String]) -> String {
     let others = all.iter().filter(|name| **name != own).map(|name| (name.as_str(), 1));
     see_also(&mut out, others.chain([("fairlift.toml", 5), ("nbdinfo", 1), ("nbdcopy", 1), ("nbd-client", 8)]));
     out
+}
+
+/// The examples of a page: what each is for, and the lines that are typed.
+fn examples(page: &str) -> Vec<(&'static str, String)> {
+    let section = EXAMPLES.split("\n[").find_map(|section| section.strip_prefix(page)?.strip_prefix("]\n"));
+    let mut all: Vec<(&str, String)> = Vec::new();
+    for line in section.into_iter().flat_map(str::lines) {
+        match (line.strip_prefix("$ "), all.last_mut()) {
+            (Some(typed), Some((_, lines))) => *lines += &format!("{typed}\n"),
+            _ => all.push((line, String::new())),
+        }
+    }
+    all
 }
 
 /// fairlift.toml(5), from the keys.
@@ -479,7 +442,7 @@ mod tests {
     fn examples_are_right() {
         let known: Vec<_> = Cli::command().get_subcommands().map(|below| below.get_name().to_owned()).collect();
         let mut tried = 0;
-        for line in EXAMPLES.iter().flat_map(|(_, all)| all.iter()).flat_map(|(typed, _)| typed.lines()) {
+        for line in EXAMPLES.lines().filter_map(|line| line.strip_prefix("$ ")) {
             let words: Vec<_> = line.split(" > ").next().unwrap().split(' ').collect();
             if words[0] == "fairlift" && known.iter().any(|name| *name == words[1]) {
                 Cli::try_parse_from(&words).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -503,8 +466,8 @@ mod tests {
             let output = groff.wait_with_output().unwrap();
             assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{name}");
             let shown = String::from_utf8_lossy(&output.stdout);
-            let examples = EXAMPLES.iter().filter(|(of, _)| format!("{of}.1") == name).flat_map(|(_, all)| all.iter());
-            for line in examples.flat_map(|(typed, _)| typed.lines()) {
+            let examples = examples(name.trim_end_matches(".1"));
+            for line in examples.iter().flat_map(|(_, typed)| typed.lines()) {
                 assert!(shown.lines().any(|one| one.trim() == line), "{name}: {line} is not in\n{shown}");
             }
         }

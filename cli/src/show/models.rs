@@ -7,9 +7,6 @@ use fairlift_lab::model::{Spec, profiles};
 use crate::terminal::columns::{SettingRow, pairs, write_rows};
 
 /// The modelled disks, or one with its parameters.
-///
-/// # Errors
-/// There is no such model.
 pub(crate) fn models(only: Option<&str>) -> Result<String, String> {
     let mut out = String::new();
     let Some(name) = only else {
@@ -27,12 +24,7 @@ pub(crate) fn models(only: Option<&str>) -> Result<String, String> {
         takes: "bytes in whole sectors, as 500g or 1t (powers of 1024), up to 64t".into(),
         says: "the capacity".into(),
     }];
-    rows.extend(spec.settings.infos().iter().map(|info| SettingRow {
-        name: info.name.into(),
-        default: spec.settings.get(info.name).unwrap_or_default(),
-        takes: info.range.to_string(),
-        says: info.says.into(),
-    }));
+    rows.extend(spec.settings.infos().iter().map(|info| SettingRow::new(info, spec.settings.get(info.name))));
     write_rows(&mut out, &rows);
     Ok(out)
 }

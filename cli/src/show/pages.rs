@@ -10,9 +10,6 @@ use crate::args::Cli;
 const COMPLETE: &str = "COMPLETE";
 
 /// A completion script, which has the program say what can follow: it asks a running server for names.
-///
-/// # Errors
-/// There is no such shell.
 pub(crate) fn completions(shell: clap_complete::Shell) -> io::Result<Vec<u8>> {
     let shells = clap_complete::env::Shells::builtins();
     let shell = shells.completer(&shell.to_string()).ok_or(io::ErrorKind::Unsupported)?;

@@ -6,9 +6,6 @@ use fairlift::access::Token;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 /// A token that nobody has, and in the next line what a config file says of it.
-///
-/// # Errors
-/// The system has no randomness.
 pub(crate) fn token() -> io::Result<Vec<u8>> {
     let mut bytes = [0; 32];
     SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("the system has no randomness"))?;

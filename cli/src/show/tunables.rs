@@ -28,28 +28,16 @@ pub(crate) fn tunables(only: Option<Kind>) -> String {
     out
 }
 
-/// The tunables of a scheduler.
 pub(super) fn rows(kind: Kind) -> Vec<SettingRow> {
     // Defaults that follow from the device are those of one that rotates; what they are for others is in the row's words.
     let character = Character { rotational: true, volatile_cache: true };
     let scheduler = kind.build(&Setup { character, ..Setup::new(1) });
-    let row = |info: &tunable::TunableInfo| SettingRow {
-        name: info.name.into(),
-        default: scheduler.get(info.name).unwrap_or_default(),
-        takes: info.range.to_string(),
-        says: info.says.into(),
-    };
-    kind.tunables().iter().map(row).collect()
+    kind.tunables().iter().map(|info| SettingRow::new(info, scheduler.get(info.name))).collect()
 }
 
 /// The tunables of flushes, for any scheduler.
 pub(super) fn flush_rows() -> Vec<SettingRow> {
     let usual = flush::Settings::default();
-    let row = |info: &tunable::TunableInfo| SettingRow {
-        name: info.name.into(),
-        default: tunable::get(flush::Settings::TUNABLES, &usual, info.name).unwrap_or_default(),
-        takes: info.range.to_string(),
-        says: info.says.into(),
-    };
-    flush::Settings::INFO.iter().map(row).collect()
+    let usual = |name| tunable::get(flush::Settings::TUNABLES, &usual, name);
+    flush::Settings::INFO.iter().map(|info| SettingRow::new(info, usual(info.name))).collect()
 }

@@ -15,9 +15,6 @@ const UNITS: [(&str, &str); 4] = [
 ];
 
 /// The unit of the service; or all of them, in `directory`.
-///
-/// # Errors
-/// A unit cannot be written, or nobody knows where this program is.
 pub(crate) fn units(directory: Option<&Path>) -> io::Result<Vec<u8>> {
     let program = std::env::current_exe()?;
     let program = program.to_str().ok_or_else(|| io::Error::other("the path of this program is not UTF-8"))?;

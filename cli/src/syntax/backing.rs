@@ -18,9 +18,6 @@ pub(crate) struct Named {
 ///
 /// Where `/` or `:` comes before the first `=`, that parts the two only if a kind of backing follows it: so names may have
 /// any letters, and paths a `=`.
-///
-/// # Errors
-/// The backing is malformed.
 pub(crate) fn parse_named(text: &str) -> Result<Named, String> {
     if let Some((name, backing)) = text.split_once('=')
         && (name.ends_with(' ') || backing.starts_with(' '))
@@ -85,10 +82,6 @@ const SEED: u64 = 1;
 
 const OUTSIDE: Outside = Outside { model: parse_model, certificates: certificates::load_trusting };
 
-/// As [`Backing::parse`].
-///
-/// # Errors
-/// The kind or an option is unknown, or a value is malformed.
 pub(crate) fn parse(text: &str) -> Result<Backing, String> {
     Backing::parse(text, &OUTSIDE)
 }
@@ -100,9 +93,6 @@ fn parse_model(text: &str) -> Result<(u64, Factory), String> {
 }
 
 /// Whether a file backing is there and of a kind that holds data. Whether it can be used, its opening shows.
-///
-/// # Errors
-/// It is not, in words that name it.
 pub(crate) fn check(backing: &Backing) -> Result<(), String> {
     use std::os::unix::fs::FileTypeExt as _;
     let Backing::File(file) = backing else { return Ok(()) };

@@ -18,15 +18,11 @@ pub(crate) struct Certificate {
     pub(crate) config: Arc<ServerConfig>,
     /// Another one if one of the files is.
     pub(crate) digest: Vec<u8>,
-    /// Certificates that are revoked.
     pub(crate) revoked: Arc<Revoked>,
 }
 
 /// Reads `server-cert.pem` and `server-key.pem` in `dir`, and if clients need a certificate `ca-cert.pem` and, where it is there,
 /// `ca-crl.pem`. With revocation lists each authority must have one that holds, as with OpenSSL.
-///
-/// # Errors
-/// A file is missing or malformed, or certificate and key do not belong together.
 pub(crate) fn load(dir: &Path, verify_peer: bool) -> Result<Certificate, String> {
     let mut files = Files { dir, digest: digest::Context::new(&digest::SHA256) };
     let (chain, key) = (files.certificates("server-cert.pem")?, files.key("server-key.pem")?);
@@ -63,17 +59,11 @@ pub(crate) fn load(dir: &Path, verify_peer: bool) -> Result<Certificate, String>
 }
 
 /// Reads `client-cert.pem` and `client-key.pem` in `dir`, which a client shows, and `ca-cert.pem`, whose servers it trusts.
-///
-/// # Errors
-/// A file is missing or malformed, or certificate and key do not belong together.
 pub(crate) fn load_client(dir: &Path) -> Result<Arc<ClientConfig>, String> {
     client(dir, true)
 }
 
 /// Reads `ca-cert.pem` in `dir`, whose servers are trusted, and `client-cert.pem` and `client-key.pem` if they are there.
-///
-/// # Errors
-/// As [`load_client`].
 pub(crate) fn load_trusting(dir: &Path) -> Result<Arc<ClientConfig>, String> {
     client(dir, dir.join("client-cert.pem").exists())
 }
@@ -119,13 +109,18 @@ impl Files<'_> {
         Ok(bytes)
     }
 
-    fn certificates(&mut self, name: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    /// What a file has of one kind, which is called `what`.
+    fn all<T: PemObject>(&mut self, name: &str, what: &str) -> Result<Vec<T>, String> {
         let bytes = self.read(name)?;
-        match CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>() {
-            Ok(all) if all.is_empty() => Err(format!("{}: no certificate in it", self.path(name).display())),
+        match T::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>() {
+            Ok(all) if all.is_empty() => Err(format!("{}: no {what} in it", self.path(name).display())),
             Ok(all) => Ok(all),
             Err(error) => Err(self.malformed(name, &error)),
         }
+    }
+
+    fn certificates(&mut self, name: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+        self.all(name, "certificate")
     }
 
     fn key(&mut self, name: &str) -> Result<PrivateKeyDer<'static>, String> {
@@ -143,12 +138,7 @@ impl Files<'_> {
         if !self.path(name).try_exists().unwrap_or(true) {
             return Ok(Vec::new());
         }
-        let bytes = self.read(name)?;
-        match CertificateRevocationListDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>() {
-            Ok(all) if all.is_empty() => Err(format!("{}: no revocation list in it", self.path(name).display())),
-            Ok(all) => Ok(all),
-            Err(error) => Err(self.malformed(name, &error)),
-        }
+        self.all(name, "revocation list")
     }
 
     fn roots(&self, name: &str, certificates: Vec<CertificateDer<'static>>) -> Result<RootCertStore, String> {

@@ -10,25 +10,21 @@ const GROUPS: usize = u16::MAX as usize;
 #[derive(Clone, Debug)]
 pub(crate) struct Tree(Vec<Group>);
 
-impl Tree {
+impl Default for Tree {
     /// The root alone.
-    pub(crate) fn new() -> Self {
+    fn default() -> Self {
         Self(vec![Group::root()])
     }
+}
 
+impl Tree {
     /// The group of that path, made with its parents and the default weight if it is not there yet.
-    ///
-    /// # Errors
-    /// The path is malformed, or there are more groups than can be counted.
     pub(crate) fn place(&mut self, path: &str) -> Result<GroupId, String> {
         check_path(path)?;
         Group::place(&mut self.0, path, GROUPS)
     }
 
     /// The group of an export that names none: one of its own, called after it.
-    ///
-    /// # Errors
-    /// There are more groups than can be counted.
     pub(crate) fn own(&mut self, export: &str) -> Result<GroupId, String> {
         self.place(&own_path(export))
     }
@@ -48,12 +44,10 @@ impl Tree {
         self.0[1..].iter().map(|group| group.path.as_str())
     }
 
-    /// Gives a group its weight.
     pub(crate) fn weigh(&mut self, group: GroupId, weight: Weight) {
         self.0[usize::from(group.0)].weight = weight;
     }
 
-    /// The groups, parents first.
     pub(crate) fn into_groups(self) -> Vec<Group> {
         self.0
     }
@@ -83,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_group_comes_with_its_parents_before_it() {
-        let mut tree = Tree::new();
+        let mut tree = Tree::default();
         let alice = tree.place("/tenants/alice").unwrap();
         assert_eq!(tree.place("/tenants/alice"), Ok(alice), "naming it again is no new group");
         tree.place("/tenants/bob").unwrap();
@@ -105,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_malformed_path_is_refused() {
-        let mut tree = Tree::new();
+        let mut tree = Tree::default();
         let deep = "/a".repeat(33);
         for (path, why) in [
             ("", "a group's path starts at the root: \"/\""),

@@ -12,9 +12,6 @@ use super::units::parse_size;
 pub(crate) const SECONDS: &str = "seconds";
 
 /// The rate of that name.
-///
-/// # Errors
-/// There is none.
 pub(crate) fn parse_rate(name: &str) -> Result<Rate, String> {
     let names = || Rate::ALL.into_iter().map(Rate::name);
     Rate::ALL.into_iter().find(|rate| rate.name() == name).ok_or_else(|| {
@@ -64,9 +61,6 @@ fn parse_count(text: &str) -> Option<u64> {
 }
 
 /// How long a burst may be.
-///
-/// # Errors
-/// It is no number, or out of range.
 pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let most = Ceiling::LENGTH_MAX.as_millis() / 1000;
     let seconds = text.parse().ok().filter(|seconds| (1..=most).contains(seconds));
@@ -74,9 +68,6 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Rates, as in `rbps=100m wiops=3000`; `max` or `none` alone is none. With `seconds`, as of a burst.
-///
-/// # Errors
-/// The mistake in it.
 fn parse_all(text: &str, mut seconds: Option<&mut Duration>) -> Result<Rates, String> {
     const FORM: &str = "limits have the form riops=3000 wbps=50m, of rbps, wbps, bps, riops, wiops and iops, or none";
     let mut rates = Rates::NONE;
@@ -98,17 +89,11 @@ fn parse_all(text: &str, mut seconds: Option<&mut Duration>) -> Result<Rates, St
 }
 
 /// Rates, as in `rbps=100m wiops=3000`; `max` alone is none.
-///
-/// # Errors
-/// The mistake in it.
 pub(crate) fn parse(text: &str) -> Result<Rates, String> {
     parse_all(text, None)
 }
 
 /// A burst, as in `riops=30000 seconds=5`; without `seconds` it is one second long, as in QEMU.
-///
-/// # Errors
-/// The mistake in it.
 pub(crate) fn parse_burst(text: &str) -> Result<(Rates, Duration), String> {
     let mut length = Ceiling::NONE.length;
     Ok((parse_all(text, Some(&mut length))?, length))

@@ -10,11 +10,9 @@ use fairlift_lab::report::printable;
 pub(crate) struct Source {
     /// The file's name as the user gave it.
     pub(crate) name: String,
-    /// Its content.
     pub(crate) text: String,
 }
 
-/// How bad it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Severity {
     /// Nothing is done.
@@ -44,7 +42,6 @@ pub(crate) struct Mistake {
 }
 
 impl Mistake {
-    /// A mistake in a flag.
     pub(crate) fn in_flag(flag: &str, says: impl Into<String>) -> Self {
         Self { at: None, key: flag.into(), says: says.into() }
     }

@@ -26,9 +26,6 @@ impl From<Address> for ListenAt {
 
 /// Reads an address, and after it `,tls=off`, `,tls=on` or `,tls=require` where this place differs from the others; of a unix socket
 /// also `,mode=0660`, `,owner=NAME` and `,group=NAME`.
-///
-/// # Errors
-/// As [`parse`], or an option is unknown, or its value is malformed.
 pub(crate) fn parse_place(text: &str) -> Result<ListenAt, String> {
     let (mut tls, mut rights) = (None, Rights::default());
     let [mode, owner, group] = Rights::NAMES;
@@ -57,13 +54,9 @@ impl Default for Rights {
 }
 
 impl Rights {
-    /// The options.
     pub(crate) const NAMES: [&str; 3] = ["mode", "owner", "group"];
 
     /// Takes an option, if it is one of these.
-    ///
-    /// # Errors
-    /// Its value is malformed.
     pub(crate) fn take(&mut self, name: &str, value: &str) -> Result<bool, String> {
         match name {
             "mode" => {
@@ -87,9 +80,6 @@ impl Rights {
     }
 
     /// The same in numbers.
-    ///
-    /// # Errors
-    /// There is no such user or group.
     pub(crate) fn numbers(&self) -> Result<SocketMode, String> {
         let id = |file: &str, name: &Option<String>| name.as_deref().map(|name| id_of(file, name)).transpose();
         let (owner, group) = (id("/etc/passwd", &self.owner)?, id("/etc/group", &self.group)?);
@@ -147,9 +137,6 @@ fn fields(file: &str) -> Result<impl Iterator<Item = Vec<String>>, String> {
 }
 
 /// Reads whether traffic is encrypted.
-///
-/// # Errors
-/// The text is none of the three words.
 pub(crate) fn parse_tls(text: &str) -> Result<Tls, String> {
     match text {
         "off" => Ok(Tls::Off),
@@ -160,9 +147,6 @@ pub(crate) fn parse_tls(text: &str) -> Result<Tls, String> {
 }
 
 /// Whether a path that somebody says to a server means the same there.
-///
-/// # Errors
-/// It starts where the server is.
 pub(crate) fn check_path(path: &Path) -> Result<(), String> {
     if path.is_absolute() {
         return Ok(());
@@ -171,9 +155,6 @@ pub(crate) fn check_path(path: &Path) -> Result<(), String> {
 }
 
 /// Reads what workers give the kernel their work through.
-///
-/// # Errors
-/// The text is none of the three words.
 pub(crate) fn parse_engine(text: &str) -> Result<Engine, String> {
     match text {
         "auto" => Ok(Engine::Auto),
@@ -184,9 +165,6 @@ pub(crate) fn parse_engine(text: &str) -> Result<Engine, String> {
 }
 
 /// Reads `unix:PATH` or `tcp:HOST:PORT`. Of a host's several addresses, the first IPv4 one is taken, else the first.
-///
-/// # Errors
-/// The text has another form, the path is too long for a socket, or the host's name is not known.
 pub(crate) fn parse(text: &str) -> Result<Address, String> {
     const FORM: &str = "an address is unix:PATH or tcp:HOST:PORT";
     match text.split_once(':') {
@@ -215,9 +193,6 @@ pub(crate) fn parse(text: &str) -> Result<Address, String> {
 }
 
 /// Reads the path of a unix socket.
-///
-/// # Errors
-/// It is too long for the kernel, or has a NUL in it.
 pub(crate) fn parse_unix(path: &str) -> Result<Address, String> {
     if path.contains('\0') {
         return Err("a path cannot contain a NUL character".into());
@@ -227,9 +202,6 @@ pub(crate) fn parse_unix(path: &str) -> Result<Address, String> {
 }
 
 /// Whether a socket can have that path.
-///
-/// # Errors
-/// It is too long for the kernel.
 pub(crate) fn check_length(path: &Path) -> Result<(), String> {
     let length = path.as_os_str().len();
     if length > UNIX_PATH_MAX {
@@ -267,9 +239,6 @@ fn parse_tcp(place: &str) -> Result<Address, String> {
 }
 
 /// The socket that serves when nobody said where.
-///
-/// # Errors
-/// A directory for it cannot be made, or is somebody else's.
 pub(crate) fn default_socket() -> Result<PathBuf, String> {
     use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 
@@ -359,7 +328,7 @@ fn unix_path(socket: &std::os::fd::OwnedFd) -> Option<PathBuf> {
 }
 
 /// Percent-encodes everything but unreserved characters (RFC 3986) and those in `also`.
-fn encode(bytes: &[u8], also: &[u8]) -> String {
+pub(crate) fn encode(bytes: &[u8], also: &[u8]) -> String {
     let mut out = String::new();
     for &byte in bytes {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || also.contains(&byte) {

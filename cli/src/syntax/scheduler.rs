@@ -12,15 +12,10 @@ pub(crate) fn scheduler_help(says: &str) -> String {
     format!("{says} [default: {several} where several tenants share a disk, {rotating} if it rotates, else {one}]")
 }
 
-/// The value of `--scheduler`.
 pub(crate) fn schedulers() -> impl TypedValueParser<Value = sched::Kind> {
     PossibleValuesParser::new(sched::Kind::ALL.map(sched::Kind::name)).try_map(|name| parse_scheduler(&name))
 }
 
-/// Reads the name of a scheduler.
-///
-/// # Errors
-/// There is none of that name.
 pub(crate) fn parse_scheduler(name: &str) -> Result<sched::Kind, String> {
     let known = || sched::Kind::ALL.into_iter().map(sched::Kind::name);
     sched::Kind::from_name(name).ok_or_else(|| {

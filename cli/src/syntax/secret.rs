@@ -5,18 +5,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 /// Reads a file that nobody but its owner and its group may read: a token, a private key.
-///
-/// # Errors
-/// It cannot be read, or others can read it, too.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     let does = |mode| if mode & 0o004 != 0 { "read" } else { "change" };
     read_unless(path, 0o006, |mode| format!("{} it (mode {mode:04o}), and it is a secret: chmod o=", does(mode)))
 }
 
 /// Reads a file that is trusted, and no secret: a certificate, a revocation list.
-///
-/// # Errors
-/// It cannot be read, or every user can change it.
 pub(crate) fn read_trusted(path: &Path) -> Result<Vec<u8>, String> {
     read_unless(path, 0o002, |mode| {
         format!("change it (mode {mode:04o}), and it decides which peers are trusted: chmod o-w")

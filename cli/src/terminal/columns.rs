@@ -2,15 +2,23 @@
 
 use std::fmt::Write as _;
 
+use fairlift_core::tunable::TunableInfo;
+
 /// A setting in words: a tunable, or a parameter of a model.
 pub(crate) struct SettingRow {
-    /// As it is written.
     pub(crate) name: String,
     pub(crate) default: String,
     /// Its values.
     pub(crate) takes: String,
     /// Its effect.
     pub(crate) says: String,
+}
+
+impl SettingRow {
+    pub(crate) fn new(info: &TunableInfo, default: Option<String>) -> Self {
+        let (name, takes, says) = (info.name.into(), info.range.to_string(), info.says.into());
+        Self { name, default: default.unwrap_or_default(), takes, says }
+    }
 }
 
 /// Two lines for each row: its effect, and its values.
@@ -43,24 +51,26 @@ pub(crate) fn pairs(out: &mut String, rows: &[(&str, &str)]) {
     }
 }
 
-/// Rows below their heads: the cells of some columns to the left, as names are, of the others to the right, as numbers.
-pub(crate) fn table(out: &mut String, heads: &[&str], rows: &[Vec<String>], is_left: impl Fn(usize, &str) -> bool) {
-    let width = |at: usize| {
-        rows.iter().map(|row| row[at].chars().count()).chain([heads[at].chars().count()]).max().unwrap_or(0)
-    };
-    let widths: Vec<_> = (0..heads.len()).map(width).collect();
-    let mut line = |cells: &[String]| {
+/// A column: its head, whether its cells are to the left (`<`), as names are, or to the right (`>`), as numbers, and the cell of a row.
+pub(crate) type Column<T> = (&'static str, char, fn(&T) -> String);
+
+/// Rows below the heads of their columns.
+pub(crate) fn table<T>(out: &mut String, columns: &[Column<T>], rows: &[T]) {
+    let heads = columns.iter().map(|(head, ..)| (*head).to_owned()).collect();
+    let cells = rows.iter().map(|row| columns.iter().map(|(.., cell)| cell(row)).collect());
+    let lines: Vec<Vec<String>> = std::iter::once(heads).chain(cells).collect();
+    let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
+    let widths: Vec<_> = (0..columns.len()).map(width).collect();
+    for line in &lines {
         let mut text = String::new();
-        for (at, (cell, width)) in cells.iter().zip(&widths).enumerate() {
-            let _ = match is_left(at, heads[at]) {
-                true => write!(text, "{cell:<width$}  "),
-                false => write!(text, "{cell:>width$}  "),
+        for ((cell, width), (_, side, _)) in line.iter().zip(&widths).zip(columns) {
+            let _ = match side {
+                '<' => write!(text, "{cell:<width$}  "),
+                _ => write!(text, "{cell:>width$}  "),
             };
         }
         let _ = writeln!(out, "{}", text.trim_end());
-    };
-    line(&heads.iter().map(|head| (*head).to_owned()).collect::<Vec<_>>());
-    rows.iter().for_each(|row| line(row));
+    }
 }
 
 #[cfg(test)]

@@ -19,9 +19,6 @@ pub(crate) fn host() -> Host {
 }
 
 /// Writes to standard output; a reader that has seen enough is no error.
-///
-/// # Errors
-/// Standard output cannot be written to, for instance because the disk is full.
 pub(crate) fn print(text: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
@@ -31,9 +28,6 @@ pub(crate) fn print(text: &[u8]) -> io::Result<()> {
 }
 
 /// Prints what belongs to standard output, when the reports are written; `failed` names those that could not be.
-///
-/// # Errors
-/// All that failed, in words.
 pub(crate) fn print_after(shown: &str, mut failed: Vec<String>) -> Result<(), String> {
     failed.extend(print(shown.as_bytes()).err().map(|error| error.to_string()));
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\nerror: ")) }

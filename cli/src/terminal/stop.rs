@@ -22,9 +22,6 @@ impl Stop {
 }
 
 /// From now on the first signal is noted and the second one ends the process, as it would have without this.
-///
-/// # Errors
-/// The signals cannot be watched.
 pub(crate) fn stop_on_signal() -> io::Result<Stop> {
     let (signal, again) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     for number in [SIGINT, SIGTERM, SIGHUP] {

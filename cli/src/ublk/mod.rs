@@ -81,20 +81,22 @@ fn recover(id: u32, export: &Named, listen: Option<&ListenAt>) -> Result<ServeAr
 }
 
 fn table(all: &[Orphan]) -> String {
-    let rows = all.iter().map(|one| {
-        let server = match (one.server, one.state) {
+    let columns: [columns::Column<Orphan>; 6] = [
+        ("device", '<', |one| one.path.clone()),
+        ("export", '<', |one| {
+            one.name.clone().unwrap_or_else(|| if one.is_ours { "?" } else { "(not Fairlift's)" }.into())
+        }),
+        ("size", '<', |one| one.size.map_or_else(|| "?".into(), show_size)),
+        ("queues", '<', |one| format!("{}x{}", one.queues.0, one.queues.1)),
+        ("state", '<', |one| one.state.to_owned()),
+        ("server", '<', |one| match (one.server, one.state) {
             (Some(pid), _) => format!("process {pid}"),
             (None, "quiesced") => "none: it waits for one".into(),
             (None, _) => "none".into(),
-        };
-        let name = one.name.clone().unwrap_or_else(|| if one.is_ours { "?" } else { "(not Fairlift's)" }.into());
-        let size = one.size.map_or_else(|| "?".into(), show_size);
-        let queues = format!("{}x{}", one.queues.0, one.queues.1);
-        vec![one.path.clone(), name, size, queues, one.state.to_owned(), server]
-    });
+        }),
+    ];
     let mut out = String::new();
-    let heads = ["device", "export", "size", "queues", "state", "server"];
-    columns::table(&mut out, &heads, &rows.collect::<Vec<_>>(), |_, _| true);
+    columns::table(&mut out, &columns, all);
     out
 }
 

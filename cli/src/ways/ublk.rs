@@ -12,8 +12,8 @@ use crate::syntax::place::Rights;
 
 pub(super) const ROW: Row<Ways> = Row::<Ways>::new("ublk", Other(put))
     .takes("true, false, or a table of `id`, `queues`, `depth`, `unprivileged`, `recover`, `leave`, `optional`, `partitions`, `mode`, `owner`, `group`")
-    .usual("`--ublk`, else false")
-    .says("whether the export is a block device of this machine, /dev/ublkbN; see `docs/ublk.md`");
+        .fixed("`--ublk`, else false",
+            "whether the export is a block device of this machine, /dev/ublkbN; see `docs/ublk.md`");
 
 fn put(ways: &mut Ways, given: &Given) -> Result<(), String> {
     let ublk = match given {

@@ -12,8 +12,8 @@ use crate::syntax::place::{self, Rights};
 
 pub(super) const ROW: Row<Ways> = Row::<Ways>::new("vhost_user", Text(put))
     .takes("`PATH[,mode=0660][,owner=NAME][,group=NAME]`")
-    .usual("`--vhost-user` DIR with the export's name, else none")
-    .says("a socket at which a virtual machine finds the export as a vhost-user block device, and the users that may connect there; see `docs/vm.md`");
+        .fixed("`--vhost-user` DIR with the export's name, else none",
+            "a socket at which a virtual machine finds the export as a vhost-user block device, and the users that may connect there; see `docs/vm.md`");
 
 fn put(ways: &mut Ways, text: &str) -> Result<(), String> {
     ways.set(parse(text)?);

@@ -3,8 +3,6 @@
 //! Ten thousand tenants have 600,000 lines. An encoder that escapes a tenant's name for each of them takes half a second; here a name is
 //! escaped once, and a line is put together from pieces that are ready.
 
-use std::fmt::Write as _;
-
 use fairlift::control::view::GroupView;
 use fairlift::gateways::Due;
 use fairlift_core::ceiling::{Bounds, Rates};
@@ -14,9 +12,9 @@ use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Op};
 
 use super::super::shares::Share;
+use super::lines::{Described, Lines, escaped};
 use super::{BUCKETS, Format};
 
-/// A tenant on a disk.
 pub(super) struct TenantRow<'a> {
     pub(super) group: &'a GroupView,
     pub(super) entitled: Option<f64>,
@@ -49,71 +47,6 @@ impl<'a> TenantRow<'a> {
     }
 }
 
-/// As a label's value is written.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-/// A text that grows by lines.
-struct Lines {
-    text: String,
-    format: Format,
-    /// The name of the metric, and its suffix in a sample of a counter.
-    name: &'static str,
-    suffix: &'static str,
-}
-
-impl Lines {
-    /// A metric begins. A counter's description has its sample's name in the older format.
-    fn metric(&mut self, name: &'static str, kind: &str, unit: Option<&str>, says: &str) {
-        self.name = name;
-        self.suffix = if kind == "counter" { "_total" } else { "" };
-        let described = if self.format == Format::OpenMetrics { "" } else { self.suffix };
-        let _ = writeln!(self.text, "# HELP {name}{described} {says}.\n# TYPE {name}{described} {kind}");
-        if let (Format::OpenMetrics, Some(unit)) = (self.format, unit) {
-            let _ = writeln!(self.text, "# UNIT {name} {unit}");
-        }
-    }
-
-    fn begin(&mut self, suffix: &str, labels: &str) {
-        let text = &mut self.text;
-        [self.name, suffix, "{", labels].into_iter().for_each(|piece| text.push_str(piece));
-    }
-
-    fn count(&mut self, labels: &str, value: u64) {
-        self.begin(self.suffix, labels);
-        self.text.push_str("} ");
-        self.whole(value);
-    }
-
-    fn gauge(&mut self, labels: &str, value: f64) {
-        self.begin(self.suffix, labels);
-        let _ = writeln!(self.text, "}} {value:?}");
-    }
-
-    fn seconds(&mut self, labels: &str, time: Duration) {
-        self.begin(self.suffix, labels);
-        self.text.push_str("} ");
-        self.time(time);
-    }
-
-    fn whole(&mut self, value: u64) {
-        self.text.push_str(itoa::Buffer::new().format(value));
-        self.text.push('\n');
-    }
-
-    /// In seconds, to the nanosecond.
-    fn time(&mut self, time: Duration) {
-        let nanos = time.as_nanos();
-        self.text.push_str(itoa::Buffer::new().format(nanos / 1_000_000_000));
-        let parts = 1_000_000_000 + nanos % 1_000_000_000; // has a 1 and nine digits
-        let from = self.text.len();
-        self.text.push_str(itoa::Buffer::new().format(parts));
-        self.text.replace_range(from..=from, ".");
-        self.text.push('\n');
-    }
-}
-
 /// The ends of the buckets in seconds, as labels' values, the last one's too.
 fn ends() -> Vec<String> {
     let ends = BUCKETS.map(|power| format!(",le=\"{:?}\"}} ", (1_u64 << power) as f64 / 1e9));
@@ -134,73 +67,70 @@ fn below(latency: &Histogram) -> Vec<u64> {
     all
 }
 
-type Described<F> = (&'static str, &'static str, F);
 type OfRow = fn(&TenantRow<'_>) -> Option<f64>;
 type OfGroup = fn(&GroupView) -> Duration;
 type OfStats = fn(&Stats, Op) -> u64;
 type OfCache = fn(&Cache) -> u64;
 type OfBounds = fn(&Bounds) -> Rates;
 
-/// All of the tenants' metrics.
-pub(super) fn text(rows: &[TenantRow<'_>], bounds: &[(&String, &Bounds)], format: Format) -> String {
+pub(super) fn lines(rows: &[TenantRow<'_>], bounds: &[(&String, &Bounds)], format: Format) -> Lines {
     let lines: usize = rows.iter().map(|row| 10 + 30 * row.operations.len()).sum();
-    let mut out = Lines { text: String::with_capacity(8192 + 112 * lines), format, name: "", suffix: "" };
+    let mut out = Lines::new(format, 8192 + 112 * lines);
     of_tenants(rows, &mut out);
     of_cache(rows, &mut out);
     of_bounds(bounds, &mut out);
     of_operations(rows, &mut out);
-    out.text
+    out
 }
 
-/// The shares of tenants on disks.
 fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
     let gauges: [Described<OfRow>; 13] = [
-        ("fairlift_tenant_weight", "The weight of the tenant among its siblings", |row| {
+        ("fairlift_tenant_weight", "The weight of the tenant among its siblings.", |row| {
             Some(row.group.weight.get().into())
         }),
         (
             "fairlift_tenant_entitled",
-            "The tenant's part of the disk by weights alone, among the tenants that are connected",
+            "The tenant's part of the disk by weights alone, among the tenants that are connected.",
             |row| row.entitled,
         ),
-        ("fairlift_tenant_had", "The tenant's part of the disk's time since an earlier scrape", |row| {
+        ("fairlift_tenant_had", "The tenant's part of the disk's time since an earlier scrape.", |row| {
             Some(row.share.map_or(0.0, |share| share.had))
         }),
         (
             "fairlift_tenant_due",
-            "The part due to the tenant since an earlier scrape, by weight, floor, ceiling and demand",
+            "The part due to the tenant since an earlier scrape, by weight, floor, ceiling and demand.",
             |row| row.share.map(|share| share.due),
         ),
-        ("fairlift_tenant_score", "The tenant's part of the disk's time, divided by its due", |row| {
+        ("fairlift_tenant_score", "The tenant's part of the disk's time, divided by its due.", |row| {
             row.share.as_ref().and_then(Share::score)
         }),
-        ("fairlift_tenant_pool_had", "The tenant's part of the service of all gateways of the disk's pool", |row| {
+        ("fairlift_tenant_pool_had", "The tenant's part of the service of all gateways of the disk's pool.", |row| {
             row.pool.map(|due| due.served)
         }),
-        ("fairlift_tenant_pool_due", "The part of that service due to the tenant", |row| row.pool.map(|due| due.due)),
-        ("fairlift_tenant_connections", "Connections of the tenant", |row| Some(row.group.figures.streams.into())),
-        ("fairlift_tenant_in_flight", "Requests of the tenant in flight", |row| {
+        ("fairlift_tenant_pool_due", "The part of that service due to the tenant.", |row| row.pool.map(|due| due.due)),
+        ("fairlift_tenant_connections", "Connections of the tenant.", |row| Some(row.group.figures.streams.into())),
+        ("fairlift_tenant_in_flight", "Requests of the tenant in flight.", |row| {
             Some(row.group.figures.in_flight.into())
         }),
-        ("fairlift_tenant_waiting", "Operations of the tenant waiting for the disk", |row| {
+        ("fairlift_tenant_waiting", "Operations of the tenant waiting for the disk.", |row| {
             Some(row.group.figures.open.saturating_sub(row.group.figures.in_flight).into())
         }),
-        ("fairlift_tenant_latency_target_seconds", "The tenant's latency target", |row| {
+        ("fairlift_tenant_latency_target_seconds", "The tenant's latency target.", |row| {
             row.latency.map(|standing| standing.target.as_nanos() as f64 / 1e9)
         }),
         (
             "fairlift_tenant_latency_met",
-            "The part of the last 60 seconds with operations in which the latency target was met",
+            "The part of the last 60 seconds with operations in which the latency target was met.",
             |row| row.latency.as_ref().and_then(Standing::met),
         ),
         (
             "fairlift_tenant_latency_given_up",
-            "Whether the latency target is given up (1), because the disk cannot meet it",
+            "Whether the latency target is given up (1), because the disk cannot meet it.",
             |row| row.latency.map(|standing| f64::from(u8::from(standing.room == Room::GivenUp))),
         ),
     ];
     for (name, says, of) in gauges {
-        out.metric(name, "gauge", name.strip_suffix("_seconds").map(|_| "seconds"), says);
+        out.metric("gauge", name, says);
         for row in rows {
             if let Some(value) = of(row) {
                 out.gauge(&row.labels, value);
@@ -208,42 +138,31 @@ fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
         }
     }
     let counters: [Described<OfGroup>; 2] = [
-        ("fairlift_tenant_device_seconds", "Device time of the tenant", |group| group.figures.had),
+        ("fairlift_tenant_device_seconds", "Device time of the tenant.", |group| group.figures.had),
         (
             "fairlift_tenant_active_seconds",
-            "Time the tenant's connections had operations outstanding, added up",
+            "Time the tenant's connections had operations outstanding, added up.",
             |group| group.figures.stats.time_active(),
         ),
     ];
     for (name, says, of) in counters {
-        out.metric(name, "counter", Some("seconds"), says);
+        out.metric("counter", name, says);
         rows.iter().for_each(|row| out.seconds(&row.labels, of(row.group)));
     }
 }
 
 /// Reads through the page cache, of tenants that have some.
 fn of_cache(rows: &[TenantRow<'_>], out: &mut Lines) {
-    let counters: [(Option<&str>, Described<OfCache>); 4] = [
-        (None, ("fairlift_tenant_cached_reads", "Reads that the page cache answered", |cache| cache.hits)),
-        (
-            Some("bytes"),
-            ("fairlift_tenant_cached_bytes", "Bytes that the page cache answered", |cache| cache.hit_bytes),
-        ),
-        (
-            None,
-            ("fairlift_tenant_missed_reads", "Reads through the page cache that the disk answered", |cache| {
-                cache.misses
-            }),
-        ),
-        (
-            Some("bytes"),
-            ("fairlift_tenant_missed_bytes", "Bytes read through the page cache that the disk answered", |cache| {
-                cache.miss_bytes
-            }),
-        ),
+    let counters: [Described<OfCache>; 4] = [
+        ("fairlift_tenant_cached_reads", "Reads that the page cache answered.", |cache| cache.hits),
+        ("fairlift_tenant_cached_bytes", "Bytes that the page cache answered.", |cache| cache.hit_bytes),
+        ("fairlift_tenant_missed_reads", "Reads through the page cache that the disk answered.", |cache| cache.misses),
+        ("fairlift_tenant_missed_bytes", "Bytes read through the page cache that the disk answered.", |cache| {
+            cache.miss_bytes
+        }),
     ];
-    for (unit, (name, says, of)) in counters {
-        out.metric(name, "counter", unit, says);
+    for (name, says, of) in counters {
+        out.metric("counter", name, says);
         for row in rows.iter().filter(|row| row.stats().cache() != Cache::default()) {
             out.count(&row.labels, of(&row.stats().cache()));
         }
@@ -253,11 +172,11 @@ fn of_cache(rows: &[TenantRow<'_>], out: &mut Lines) {
 /// The bounds of groups, on all disks together.
 fn of_bounds(bounds: &[(&String, &Bounds)], out: &mut Lines) {
     let kinds: [Described<OfBounds>; 2] = [
-        ("fairlift_tenant_max", "The tenant's ceiling, in bytes or operations a second", |bounds| bounds.ceiling.max),
-        ("fairlift_tenant_min", "The tenant's floor, in bytes or operations a second", |bounds| bounds.floor),
+        ("fairlift_tenant_max", "The tenant's ceiling, in bytes or operations a second.", |bounds| bounds.ceiling.max),
+        ("fairlift_tenant_min", "The tenant's floor, in bytes or operations a second.", |bounds| bounds.floor),
     ];
     for (name, says, of) in kinds {
-        out.metric(name, "gauge", None, says);
+        out.metric("gauge", name, says);
         for (group, bounds) in bounds {
             for (rate, amount) in of(bounds).iter() {
                 out.gauge(&format!("tenant=\"{}\",rate=\"{}\"", escaped(group), rate.name()), amount as f64);
@@ -269,21 +188,18 @@ fn of_bounds(bounds: &[(&String, &Bounds)], out: &mut Lines) {
 /// The operations of tenants (metrics.1).
 fn of_operations(rows: &[TenantRow<'_>], out: &mut Lines) {
     let each = || rows.iter().flat_map(|row| row.operations.iter().map(move |(op, labels)| (row.stats(), *op, labels)));
-    let counters: [(Option<&str>, Described<OfStats>); 4] = [
-        (None, ("fairlift_operations", "Completed operations", |stats, op| stats.of(op).ops)),
-        (Some("bytes"), ("fairlift_operation_bytes", "Bytes of successful operations", |stats, op| stats.of(op).bytes)),
-        (None, ("fairlift_operation_errors", "Failed operations", |stats, op| stats.of(op).failed)),
-        (
-            None,
-            ("fairlift_operation_merges", "Operations merged into another's request", |stats, op| stats.of(op).merges),
-        ),
+    let counters: [Described<OfStats>; 4] = [
+        ("fairlift_operations", "Completed operations.", |stats, op| stats.of(op).ops),
+        ("fairlift_operation_bytes", "Bytes of successful operations.", |stats, op| stats.of(op).bytes),
+        ("fairlift_operation_errors", "Failed operations.", |stats, op| stats.of(op).failed),
+        ("fairlift_operation_merges", "Operations merged into another's request.", |stats, op| stats.of(op).merges),
     ];
-    for (unit, (name, says, of)) in counters {
-        out.metric(name, "counter", unit, says);
+    for (name, says, of) in counters {
+        out.metric("counter", name, says);
         each().for_each(|(stats, op, labels)| out.count(labels, of(stats, op)));
     }
-    let says = "Latency of operations, from arrival to completion, without the reply";
-    out.metric("fairlift_operation_seconds", "histogram", Some("seconds"), says);
+    let says = "Latency of operations, from arrival to completion, without the reply.";
+    out.metric("histogram", "fairlift_operation_seconds", says);
     let ends = ends();
     for (stats, op, labels) in each() {
         let Some(latency) = stats.latency(op) else { continue };
@@ -301,8 +217,8 @@ fn of_operations(rows: &[TenantRow<'_>], out: &mut Lines) {
             out.whole(count);
         }
     }
-    let says = "Time of operations by the cause of the wait; all parts but the reply add up to the latency";
-    out.metric("fairlift_operation_part_seconds", "counter", Some("seconds"), says);
+    let says = "Time of operations by the cause of the wait; all parts but the reply add up to the latency.";
+    out.metric("counter", "fairlift_operation_part_seconds", says);
     for (stats, op, labels) in each() {
         let times = stats.times(op);
         for part in Part::ALL.into_iter().filter(|part| times.of(*part) > Duration::ZERO) {
@@ -344,7 +260,7 @@ mod tests {
         let share = Share { had: 0.25, due: 0.5, by: By::Weight, waits: Waits::NONE };
         let rows = [TenantRow::new("d", &group, Some(0.75), Some(share), None)];
         let labels = r#"disk="d",tenant="/a\"\\\n😀""#;
-        for (format, lines) in [
+        for (format, wanted) in [
             (
                 Format::OpenMetrics,
                 vec![
@@ -371,8 +287,8 @@ mod tests {
                 ],
             ),
         ] {
-            let text = text(&rows, &[], format);
-            for line in lines {
+            let text = lines(&rows, &[], format).end();
+            for line in wanted {
                 assert!(text.contains(&line), "{line}: {text}");
             }
         }

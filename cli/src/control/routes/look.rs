@@ -1,5 +1,6 @@
 //! Routes that look at the server, at one moment, over a while, or for as long as the client stays.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use super::{Answer, App, ask, json_response, tagged};
 use crate::control::failure::{Failure, bad};
 use crate::control::roles::{self, Right};
 use crate::control::{Kind, metrics, pools, show, status, trace, why};
+use crate::syntax::place;
 
 /// How often somebody who watches events is told.
 const EVENTS: Duration = Duration::from_millis(100);
@@ -136,7 +138,7 @@ impl App {
         let (handle, looks) = (self.handle.clone(), self.looks.clone());
         let text = ask(move || {
             let (state, view) = handle.state().zip(handle.view(true)).ok_or(Refused::Ended)?;
-            Ok::<_, Refused>(metrics::text(&role, &state, view, &looks, handle.pools(), format))
+            Ok::<_, Refused>(metrics::text(&role, &state, &view, &looks, &handle.pools(), format))
         });
         Ok(self.texts.answer(text.await??, format))
     }
@@ -203,7 +205,6 @@ impl App {
     }
 }
 
-/// The value of `seconds` in a query.
 fn seconds(query: &BTreeMap<String, String>, usual: f64, most: f64) -> Result<f64, Failure> {
     let Some(text) = query.get("seconds") else { return Ok(usual) };
     let seconds = text.parse().ok().filter(|seconds| (0.05..=most).contains(seconds));
@@ -227,39 +228,27 @@ fn disk_of(disk: &fairlift::config::Disk, view: &View) -> Option<Value> {
 
 pub(super) fn one(kind: Kind, name: &str, state: &State, view: &View) -> Result<Value, Failure> {
     let config = &state.config;
-    let find = |what: &str, names: Vec<&str>| {
-        names.iter().position(|one| *one == name).ok_or_else(|| {
-            let meant = Some(config).filter(|_| kind == Kind::Group).and_then(|config| group_meant(config, name));
-            let hint = match meant.unwrap_or_else(|| suggestion(name, names.iter().copied())) {
-                hint if hint.is_empty() && names.is_empty() => "; there is none".into(),
-                hint if hint.is_empty() && names.len() <= 8 => format!("; there are {}", names.join(", ")),
-                hint => hint,
-            };
-            Failure(StatusCode::NOT_FOUND, format!("there is no {what} \"{}\"{hint}", name.escape_debug()))
-        })
+    let names: Vec<Cow<'_, str>> = match kind {
+        Kind::Export => config.exports.iter().map(|export| (&*export.name).into()).collect(),
+        Kind::Disk => config.disks.iter().map(|disk| (&*disk.name).into()).collect(),
+        Kind::Group => config.groups.iter().map(|group| (&*group.path).into()).collect(),
+        Kind::Listener => config.listeners.iter().map(|listener| place::show(&listener.address).into()).collect(),
+        Kind::Client => config.clients.iter().map(|rule| (&*rule.name).into()).collect(),
     };
+    let at = names.iter().position(|one| one == name).ok_or_else(|| {
+        let meant = if kind == Kind::Group { group_meant(config, name) } else { None };
+        let hint = match meant.unwrap_or_else(|| suggestion(name, names.iter().map(|one| &**one))) {
+            hint if hint.is_empty() && names.is_empty() => "; there is none".into(),
+            hint if hint.is_empty() && names.len() <= 8 => format!("; there are {}", names.join(", ")),
+            hint => hint,
+        };
+        Failure(StatusCode::NOT_FOUND, format!("there is no {} \"{}\"{hint}", kind.name(), name.escape_debug()))
+    })?;
     Ok(match kind {
-        Kind::Export => {
-            let at = find("export", config.exports.iter().map(|export| &*export.name).collect())?;
-            show::export(config, &config.exports[at], view)
-        }
-        Kind::Disk => {
-            let at = find("disk", config.disks.iter().map(|disk| &*disk.name).collect())?;
-            disk_of(&config.disks[at], view).unwrap_or_default()
-        }
-        Kind::Group => {
-            let at = find("group", config.groups.iter().map(|group| &*group.path).collect())?;
-            show::tree(config, at)
-        }
-        Kind::Listener => {
-            let names: Vec<_> =
-                config.listeners.iter().map(|listener| crate::syntax::place::show(&listener.address)).collect();
-            let at = find("listener", names.iter().map(String::as_str).collect())?;
-            show::listener(&config.listeners[at])
-        }
-        Kind::Client => {
-            let at = find("client", config.clients.iter().map(|rule| &*rule.name).collect())?;
-            show::rule(&config.clients[at], view)
-        }
+        Kind::Export => show::export(config, &config.exports[at], view),
+        Kind::Disk => disk_of(&config.disks[at], view).unwrap_or_default(),
+        Kind::Group => show::tree(config, at),
+        Kind::Listener => show::listener(&config.listeners[at]),
+        Kind::Client => show::rule(&config.clients[at], view),
     })
 }

@@ -23,7 +23,6 @@ const BODY: usize = 2 << 20;
 const BODY_TIME: Duration = Duration::from_secs(10);
 pub(super) struct ApiRequest {
     pub(super) who: Caller,
-    /// The rights of the client.
     pub(super) role: Grant,
     /// The object of the path.
     pub(super) name: String,

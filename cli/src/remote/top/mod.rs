@@ -32,9 +32,6 @@ enum Heard {
 }
 
 /// Prints one look.
-///
-/// # Errors
-/// There is no server, or it says why not.
 pub(super) fn once(args: &TopArgs) -> Result<(String, Value), String> {
     let value = look(&Server::find(&args.at)?, args.seconds)?;
     let mut top = Top::new(args.sort, args.filter.clone());
@@ -43,9 +40,6 @@ pub(super) fn once(args: &TopArgs) -> Result<(String, Value), String> {
 }
 
 /// Shows what the server does until a key or a signal ends it.
-///
-/// # Errors
-/// There is no terminal or no server.
 pub(super) fn watch(args: &TopArgs) -> Result<(), String> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err("there is no terminal to show it on; `fairlift top --once` prints".into());
@@ -98,7 +92,7 @@ fn look(server: &Server, seconds: f64) -> Result<Value, String> {
 fn ask_why(server: &Arc<Server>, export: String, say: &Sender<Heard>) {
     let (server, say) = (Arc::clone(server), say.clone());
     std::thread::spawn(move || {
-        let path = format!("/v1/why/{}", encoded(&export, false));
+        let path = format!("/v1/why/{}", encoded(&export));
         let answer = server.ask(Method::GET, &path, None, None).map(|answer| answer.value);
         let _ = say.send(Heard::Why(answer)); // nobody may watch any more
     });

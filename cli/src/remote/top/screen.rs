@@ -15,16 +15,13 @@ use super::rows::{self, Sort, TenantRow};
 /// Disks that are shown at most on a screen.
 const DISKS: usize = 4;
 
-/// The request of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Does {
     Ignore,
     Quit,
-    /// Why, of this export.
     Why(String),
 }
 
-/// The content of the screen.
 #[derive(Default)]
 pub(super) struct Top {
     /// The server's latest answer.
@@ -41,7 +38,6 @@ pub(super) struct Top {
     chosen: Option<(String, String)>,
     /// How many tenants lines there were when it was drawn last.
     page: usize,
-    /// The server's answer to why.
     why: Option<String>,
     trouble: Option<String>,
 }
@@ -51,7 +47,6 @@ impl Top {
         Self { sort, filter: filter.unwrap_or_default(), ..Self::default() }
     }
 
-    /// Takes the server's answer.
     pub(super) fn take(&mut self, answer: Value) {
         self.trouble = None;
         if !self.is_paused {
@@ -71,8 +66,8 @@ impl Top {
     }
 
     fn arrange(&mut self) {
-        let tenants = self.answer["tenants"].as_array().into_iter().flatten();
-        self.rows = tenants.map(TenantRow::new).filter(|row| row.holds(&self.filter)).collect();
+        let tenants = tables::list(&self.answer["tenants"]);
+        self.rows = tenants.iter().map(TenantRow::new).filter(|row| row.holds(&self.filter)).collect();
         rows::sort(&mut self.rows, self.sort, self.is_reversed);
     }
 
@@ -166,7 +161,7 @@ impl Top {
 
     fn head(&self) -> String {
         let count = |name: &str| tables::text(&self.answer[name]);
-        let tenants = self.answer["tenants"].as_array().map_or(0, Vec::len);
+        let tenants = tables::list(&self.answer["tenants"]).len();
         let shown = if self.filter.is_empty() && !self.is_typing {
             format!("{tenants} tenants")
         } else {
@@ -176,7 +171,7 @@ impl Top {
     }
 
     fn disks(&self, most: usize, width: usize) -> Vec<String> {
-        let disks = self.answer["disks"].as_array().map_or(&[][..], Vec::as_slice);
+        let disks = tables::list(&self.answer["disks"]);
         let longest = disks.iter().map(|disk| rows::columns(&tables::text(&disk["name"]))).max().unwrap_or(0);
         let name = longest.clamp(14, width.saturating_sub(66).max(14)); // of what the others leave
         let mut lines = vec![format!(
