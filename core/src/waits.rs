@@ -44,7 +44,7 @@ named! {
         Flush = "flush",
         /// The device had it.
         Device = "device",
-        /// It had ended, and its reply was not sent.
+        /// The reply to the ended bio was not sent yet.
         Reply = "reply",
     }
 }

@@ -132,7 +132,7 @@ impl Broken {
     }
 }
 
-/// That a promise was broken.
+/// The error of a broken promise.
 pub(crate) fn broken<T>(promise: &'static str, says: impl Into<String>) -> Result<T, Broken> {
     Err(Broken::new(promise, says))
 }

@@ -8,8 +8,8 @@ use fairlift_core::{Duration, Weight, sched};
 use fairlift_lab::workload::{Workload, tenants};
 
 use super::clients::{ClientPart, part};
-use crate::iostune::seconds_or_time;
 use crate::syntax::scheduler::{parse_setting, scheduler_help, schedulers};
+use crate::syntax::seconds::seconds_or_time;
 use crate::syntax::units;
 use crate::terminal::columns::pairs;
 

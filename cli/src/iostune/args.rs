@@ -6,7 +6,7 @@ use clap::Args;
 use fairlift_core::Duration;
 use fairlift_core::time::secs;
 
-use crate::syntax::units;
+use crate::syntax::seconds::seconds_or_time;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -82,17 +82,6 @@ fn parse_limit(text: &str) -> Result<Duration, String> {
         return Err("the limits are 1 s and a day (86400)".into());
     }
     Ok(time)
-}
-
-/// Reads a number of seconds, or a time with its unit; a number that is none of a time is refused by `form`.
-pub(crate) fn seconds_or_time(text: &str, form: &str) -> Result<Duration, String> {
-    match text.trim().parse::<f64>() {
-        Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => {
-            Ok(Duration::from_nanos((seconds * 1e9).round() as u64))
-        }
-        Ok(_) => Err(form.into()),
-        Err(_) => units::parse_time(text),
-    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::terminal::output::{self, COMMIT, are_same, host, is_stdout, quoted, t
 use crate::terminal::progress::bar;
 use crate::terminal::stop::{Stop, stop_on_signal};
 
-pub(crate) use args::{IostuneArgs, seconds_or_time};
+pub(crate) use args::IostuneArgs;
 use around::Around;
 use look::{Measurement, SMALL, Target, WriteTo, look};
 use real::Real;

@@ -109,7 +109,7 @@ impl Files<'_> {
         Ok(bytes)
     }
 
-    /// What a file has of one kind, which is called `what`.
+    /// The items of one kind in a file; messages call the kind `what`.
     fn all<T: PemObject>(&mut self, name: &str, what: &str) -> Result<Vec<T>, String> {
         let bytes = self.read(name)?;
         match T::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>() {

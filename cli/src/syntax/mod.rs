@@ -7,5 +7,6 @@ pub(crate) mod limits;
 pub(crate) mod mistake;
 pub(crate) mod place;
 pub(crate) mod scheduler;
+pub(crate) mod seconds;
 pub(crate) mod secret;
 pub(crate) use fairlift_core::units;

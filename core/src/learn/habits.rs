@@ -73,7 +73,7 @@ impl ThinkTime {
 }
 
 impl Default for ThinkTime {
-    /// Nobody has been answered yet.
+    /// A habit before the first answer.
     fn default() -> Self {
         Self { last_end: Instant::MAX, total: 0, weight: 0 }
     }

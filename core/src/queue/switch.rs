@@ -83,7 +83,7 @@ impl Present {
 
     // ---- what was learned (queue.15) ----
 
-    /// What it, which is of this kind, and earlier ones have learned.
+    /// The knowledge of this scheduler, which is of this kind, and of earlier ones.
     fn take_all_learned(&mut self, kind: Kind) -> Vec<(Kind, Learned)> {
         let own = self.take_learned().map(|learned| (kind, learned));
         core::mem::take(&mut self.learned).into_iter().chain(own).collect()

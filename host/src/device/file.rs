@@ -210,7 +210,7 @@ impl File {
         Self { path: path.to_owned(), ..self }
     }
 
-    /// Nobody writes it from now on: others may have it for reading (file.3), through the page cache unless it stays `direct`.
+    /// The file is only read from now on: others may have it for reading (file.3), through the page cache unless it stays `direct`.
     pub(crate) fn is_shared_from_now_on(&self, direct: bool) {
         sys::process_lock(&self.file, true);
         let shared = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingLockShared);

@@ -129,7 +129,7 @@ pub(crate) trait Inline {
 }
 
 /// The bytes of a layer, by the thread that calls, however long that takes. Memory begins on a page; places and lengths are whole blocks.
-/// What does not say otherwise is only read.
+/// A store is only read, unless it has the methods that write.
 pub(crate) trait Store: Send + Sync {
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()>;
     fn len(&self) -> io::Result<u64>;
@@ -155,7 +155,7 @@ pub(crate) trait Store: Send + Sync {
     fn discard(&self, _at: u64, _len: u64) -> io::Result<()> {
         Ok(())
     }
-    /// Nobody writes it from now on, and others may read it: through the page cache unless it stays `direct`.
+    /// The store is only read from now on, and others may read it: through the page cache unless it stays `direct`.
     fn becomes_base(&self, _direct: bool) {}
     fn file(&self) -> Option<&fs::File> {
         None

@@ -191,7 +191,7 @@ pub(crate) trait Protocol: Sized {
     /// Takes a client over that another server has handed over.
     ///
     /// # Errors
-    /// It cannot be served here.
+    /// The client cannot be served here.
     fn take_over(self: &Arc<Self>, _client: HeldClient) -> Result<Coming, String> {
         Err("clients of this protocol cannot be taken over".into())
     }

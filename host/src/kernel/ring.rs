@@ -290,7 +290,7 @@ impl Ring {
     }
 }
 
-/// What both kinds of rings do, each in its way.
+/// Methods of `Ring` that both kinds of rings have, each in its way.
 macro_rules! both {
     ($($(#[$of:meta])* fn $name:ident(&mut self $(, $given:ident: $type:ty)*) $(-> $result:ty)?;)+) => {
         impl Ring {

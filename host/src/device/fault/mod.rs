@@ -54,7 +54,7 @@ impl BeforeDevice {
     }
 }
 
-/// What the device behind answers for itself.
+/// Questions that the device behind answers for itself.
 macro_rules! as_behind {
     ($($name:ident($($of:ident: $kind:ty),*) $(-> $answer:ty)?;)*) => {
         $(fn $name(&self, $($of: $kind),*) $(-> $answer)? {

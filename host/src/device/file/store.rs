@@ -20,7 +20,7 @@ impl Store for fs::File {
         io::Seek::seek(&mut &*self, io::SeekFrom::End(0))
     }
 
-    /// Where that cannot be told, all is data.
+    /// All is data where the file system cannot tell.
     fn next_data(&self, at: u64) -> Option<u64> {
         sys::seek(self, SeekFrom::Data(at)).unwrap_or(Some(at))
     }

@@ -40,7 +40,7 @@ pub(super) struct Here {
     pub(super) is_full: bool,
 }
 
-/// What is asked, with the name by which its worker knows it.
+/// A question to the other server, with the name by which its worker knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ask {
     Op(Op, Tag),

@@ -73,7 +73,7 @@ pub(super) struct LayerFile {
 /// Something below, under any name, and how it is read.
 type BelowKey = (Sharing, Direct);
 
-/// What is open, for all that have it (make.2).
+/// Layers or files that are open, each once for all overlays that use it (make.2).
 type OpenOnce<T> = LazyLock<Mutex<HashMap<BelowKey, Weak<T>>>>;
 
 /// Layers with all that is below them.

@@ -415,7 +415,7 @@ impl BlockDevice {
     }
 }
 
-/// What a device is made of.
+/// The driver, the settings and the export that a device is made from.
 struct Maker<'a> {
     control: Control,
     ublk: &'a Ublk,

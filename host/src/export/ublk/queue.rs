@@ -42,7 +42,7 @@ pub(super) struct UblkQueue {
     serving: usize,
     /// Requests that wait, in order (blkqueue.3).
     waiting: VecDeque<u16>,
-    /// It is left for the next server (blkqueue.4).
+    /// The device is left for the next server (blkqueue.4).
     pub(super) left: bool,
     /// The kernel found a command wrong, and that was told.
     logged: bool,

@@ -115,7 +115,7 @@ impl Poll {
     }
 
     /// # Safety
-    /// That of [`Ring::push`](super::Ring::push).
+    /// As for [`Ring::push`](super::Ring::push).
     pub(super) unsafe fn push(&mut self, call: Call, data: u64) {
         self.calls.push((call, data));
     }

@@ -34,7 +34,7 @@ enum Fixed {
     Refused,
 }
 
-/// What is not said here is said of [`Ring`](super::Ring)'s methods of the same names.
+/// [`Ring`](super::Ring)'s methods of the same names say the rest.
 impl Uring {
     /// The kernel gives it at most `threads` threads for calls that would block in files and block devices (it calls that bounded work),
     /// and as many for all else (unbounded): for this ring, whatever others have.

@@ -63,7 +63,7 @@ const LEAVE: Duration = Duration::from_secs(1);
 /// How often it is looked whether the server ends meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What a message says with one part.
+/// A message with one part.
 fn with(part: &str, what: &str) -> Record {
     let mut says = Record::default();
     says.put(part, &what);
