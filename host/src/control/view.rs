@@ -244,6 +244,8 @@ pub fn rough(time: Duration) -> Duration {
 impl Disk {
     /// The disk at this moment. Its queues are each looked at once; a worker that wants one meanwhile waits for as long.
     pub(crate) fn view(&self, now: Instant, groups: &[(GroupId, String)], figures: bool) -> DiskView {
+        // First: with a scheduler that was looked at before it had gone, and a disk that is frozen no more, `set` would take the change for made.
+        let frozen = self.is_frozen();
         let devices = self.devices();
         let (settings, knobs) = self.with_queue(|queue, (depth, nr_requests)| {
             let scheduler = queue.settings().scheduler;
@@ -272,7 +274,7 @@ impl Disk {
         DiskView {
             name: self.name.clone(),
             scheduler: settings.0,
-            frozen: self.is_frozen(),
+            frozen,
             depth: settings.1,
             nr_requests: settings.2,
             in_flight,
