@@ -6,6 +6,7 @@ use std::path::Path;
 use super::super::format::{BLOCK, data_offset};
 use super::super::map::{BlockState, Place};
 use super::super::tests::files::Directory;
+use super::super::{flatten, rebase};
 use fairlift_core::{Flags, Op, Outcome, sched};
 
 use super::*;
@@ -108,6 +109,25 @@ fn forks_see_what_was_before_them_and_nothing_of_each_other() {
     drop(overlay(&directory, "top=a.1").unwrap());
     let why = overlay(&directory, "base=base,top=a").map(drop).unwrap_err();
     assert!(why.contains("opened for writing since"), "{why}");
+}
+
+/// shift.2: a disk ends where it did, whatever it is put over: a larger one over it has zeroes from there on, also once it is flattened.
+#[test]
+fn a_larger_disk_over_a_top_has_zeroes_beyond_it_though_that_lies_over_a_longer_image() {
+    let directory = Directory::new("fork-longer");
+    drop(overlay(&directory, "base=base,top=a").unwrap());
+    drop(overlay(&directory, "base=a,top=large,size=3m").unwrap());
+    fs::write(directory.at("long"), vec![5; 2 << 20]).unwrap();
+    let blocks = || {
+        let large = overlay(&directory, "top=large").unwrap();
+        [0, 255, 256, 511, 512, 767].map(|block| get(&large, block))
+    };
+    let wanted = [3, 3, 0, 0, 0, 0];
+    assert_eq!(blocks(), wanted);
+    rebase(&directory.at("a"), &directory.at("long"), &mut |_, _| true).unwrap();
+    assert_eq!(blocks(), wanted, "over a longer image");
+    flatten(&directory.at("large"), &mut |_, _| true).unwrap();
+    assert_eq!(blocks(), wanted, "over that image alone");
 }
 
 /// pause.4: a lane with nothing under way is not polled; it is told when it is to stop, and goes on with the new top.
