@@ -130,6 +130,22 @@ fn a_larger_disk_over_a_top_has_zeroes_beyond_it_though_that_lies_over_a_longer_
     assert_eq!(blocks(), wanted, "over that image alone");
 }
 
+/// fork.4
+#[test]
+fn an_unwritten_disk_that_is_shorter_than_its_base_is_forked_with_its_own_size() {
+    let directory = Directory::new("fork-shorter");
+    drop(overlay(&directory, "base=base,top=a").unwrap());
+    fs::write(directory.at("long"), vec![3; 2 << 20]).unwrap();
+    rebase(&directory.at("a"), &directory.at("long"), &mut |_, _| true).unwrap();
+    let alice = overlay(&directory, "top=a").unwrap();
+    let now = freeze(&alice, &|_, _| (), &Roots::default()).unwrap();
+    let size = now.size.map_or_else(String::new, |size| format!(",size={size}"));
+    let base = PathBuf::from(now.base.to_string());
+    let words = format!("base={},top=b{size}", base.file_name().unwrap().to_str().unwrap());
+    assert_eq!(overlay(&directory, &words).map(|bob| bob.facts().size), Ok(1 << 20), "{words}");
+    assert_eq!(frozen(&alice), Ok(directory.at("a.1")), "nothing was written since");
+}
+
 /// pause.4: a lane with nothing under way is not polled; it is told when it is to stop, and goes on with the new top.
 #[test]
 fn lanes_that_are_idle_are_told_of_a_fork_and_are_not_polled() {
