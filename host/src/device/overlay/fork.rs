@@ -21,6 +21,7 @@ mod tests;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{PathBuf, absolute};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -173,6 +174,11 @@ impl Steps for OnFiles<'_> {
     fn link(&mut self) -> io::Result<PathBuf> {
         let of = |name: &OsStr| statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
         let top = of(self.top)?;
+        let open = self.overlay.layers().top.file().map(fs::File::metadata).transpose()?;
+        let named = statat(&self.directory, self.top, AtFlags::empty())?;
+        if open.is_some_and(|open| (open.dev(), open.ino()) != (named.st_dev, named.st_ino)) {
+            return Err(io::Error::other("another file was put in its place, and the server has the one before"));
+        }
         for number in 1u32.. {
             let name = [self.top, OsStr::new(&number.to_string())].join(OsStr::new("."));
             match of(&name) {

@@ -146,6 +146,19 @@ fn an_unwritten_disk_that_is_shorter_than_its_base_is_forked_with_its_own_size()
     assert_eq!(frozen(&alice), Ok(directory.at("a.1")), "nothing was written since");
 }
 
+/// Somebody restores a backup under the name of a top that is served.
+#[test]
+fn a_top_in_whose_place_another_file_was_put_is_not_forked() {
+    let directory = Directory::new("fork-replaced");
+    let alice = overlay(&directory, "base=base,top=a").unwrap();
+    fs::copy(directory.at("a"), directory.at("backup")).unwrap();
+    put(&alice, 1, 11);
+    fs::rename(directory.at("backup"), directory.at("a")).unwrap();
+    let why = frozen(&alice).unwrap_err();
+    assert!(why.contains("another file was put in its place"), "{why}");
+    assert!(!directory.at("a.1").exists());
+}
+
 /// pause.4: a lane with nothing under way is not polled; it is told when it is to stop, and goes on with the new top.
 #[test]
 fn lanes_that_are_idle_are_told_of_a_fork_and_are_not_polled() {
