@@ -270,7 +270,7 @@ impl Live {
             Some((name, link))
         };
         let links = devices.filter_map(link).collect();
-        let errors = backend.disks.all().into_iter().filter_map(|(_, disk)| disk.flush_error());
+        let errors = backend.disks.all().into_iter().flat_map(|(_, disk)| disk.flush_errors());
         View {
             version: self.version,
             started: self.started,

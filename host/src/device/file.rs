@@ -44,6 +44,7 @@ mod reflink;
 mod store;
 pub(super) mod syntax;
 mod sys;
+mod untold;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -74,6 +75,7 @@ use lane::OnFile;
 use open::{Opened, kind};
 use peek::Peek;
 use syntax::FileAccess;
+use untold::Untold;
 
 pub(crate) struct File {
     path: PathBuf,
@@ -95,6 +97,7 @@ pub(crate) struct File {
     /// Cleared when the file system said that it cannot (file.5).
     can_punch: AtomicBool,
     can_zero_range: AtomicBool,
+    untold: Untold,
     faults: Faults,
 }
 
@@ -184,6 +187,7 @@ impl File {
             foreign,
             can_punch: AtomicBool::new(true),
             can_zero_range: AtomicBool::new(true),
+            untold: Untold::default(),
             faults: Faults::default(),
             file,
         })
@@ -353,7 +357,7 @@ impl Device for File {
                 "it is a block device, and has no copy by reference: serve it as overlay:base=PATH,top=PATH".into()
             );
         }
-        reflink::reflink(&self.file, &roots.place(own)?)?;
+        reflink::reflink(self, &roots.place(own)?)?;
         Ok(NowBase { base: own.to_owned().into(), size: None })
     }
 
@@ -362,7 +366,12 @@ impl Device for File {
     }
 
     fn hand_over(self: Arc<Self>) -> Result<Vec<OpenFile>, String> {
-        Ok(vec![self])
+        match self.untold.error() {
+            None => Ok(vec![self]),
+            Some(error) => Err(format!(
+                "could not be made durable ({error}), and a new server would not know of it: the next flush of a client tells that"
+            )),
+        }
     }
 
     fn has_gone_over(&self) -> bool {
@@ -402,9 +411,9 @@ impl Device for File {
     fn flush_now(&self) -> io::Result<()> {
         self.look();
         match self.kind {
-            _ if self.read_only => Ok(()),              // and some file systems would refuse it
-            FileKind::Regular => self.file.sync_data(), // file.4
-            FileKind::Block => self.file.sync_all(),
+            _ if self.read_only => Ok(()), // and some file systems would refuse it
+            FileKind::Regular => self.untold.sync(|| self.file.sync_data()), // file.4
+            FileKind::Block => self.untold.sync(|| self.file.sync_all()),
         }
     }
 
@@ -606,7 +615,12 @@ fn lives_in_ram(system: i64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use fairlift_core::sched;
+
     use super::*;
+    use crate::device::Store;
+    use crate::disk::engine::News;
+    use crate::disk::engine::bench::{submit, turned, workers};
 
     const fn data(len: u64) -> Run {
         Run { len, hole: false }
@@ -625,6 +639,32 @@ mod tests {
         assert_eq!(run_of(4096, 1 << 20, Some(4096), None), data(1 << 20));
         assert_eq!(run_of(4096, 1 << 20, Some(4196), None), data(512), "a started sector counts as data");
         assert_eq!(run_of(4096, 1 << 20, Some(4096), Some(4196)), data(512));
+    }
+
+    /// untold.1: a fork syncs the file, and that fails. The kernel tells it once; who flushes next must hear of it.
+    #[test]
+    fn a_sync_that_failed_for_no_client_fails_the_next_flush() {
+        let path = std::env::temp_dir().join(format!("fairlift-file-untold-{}", std::process::id()));
+        fs::write(&path, [1; 8192]).unwrap();
+        let mut file = File::open(&RootedPath::anywhere(&path), FileAccess::default(), false).unwrap();
+        fs::remove_file(&path).unwrap();
+        // Nothing makes a pipe durable.
+        let mut cannot: fs::File = std::os::fd::OwnedFd::from(io::pipe().unwrap().0).into();
+        std::mem::swap(&mut file.file, &mut cannot);
+        assert!(Store::sync(&file).is_err());
+        std::mem::swap(&mut file.file, &mut cannot);
+        assert!(Store::sync(&file).is_err(), "what another fork lies over is as little durable");
+        let file = Arc::new(file);
+        assert!(Arc::clone(&file).hand_over().is_err(), "a new server would not know of it");
+        let mut workers = workers(Arc::clone(&file) as Arc<dyn Device>, sched::Kind::None, 1);
+        let ticket = submit(&mut workers[0], Op::Flush, Flags::NONE, &(0..0), &[]);
+        let mut now = fairlift_core::Instant::ZERO;
+        while workers[0].0.news.is_empty() {
+            turned(&mut workers[0].0, &mut now);
+        }
+        assert_eq!(workers[0].0.news, [(ticket, News::Ended(Outcome::Failed(Errno::EINVAL)))]);
+        // The queue remembers it from now on (flush.7).
+        assert!(Store::sync(&*file).is_ok() && file.hand_over().is_ok());
     }
 
     /// A discard between the two questions, and file systems that answer what cannot be.

@@ -29,6 +29,7 @@ use super::queue_io::{Arrival, Member, QueueIo};
 use super::queues::Queues;
 use super::tag_wait::TagWait;
 use super::{Disk, Disks, Place, Registered};
+use crate::device::Device;
 use crate::device::lane::{Address, Completed, Gone, Io, Lane, Map};
 use crate::kernel::buffer::Pool;
 use crate::kernel::helpers::{Done, Helpers};
@@ -245,6 +246,11 @@ impl Engine {
     pub(crate) fn teller(&self) -> impl Fn(ContextId, u64) + Send + use<> {
         let helpers = Arc::clone(&self.helpers);
         move |worker, lane| helpers.tell(worker, (lane, 0))
+    }
+
+    /// As [`Disk::is_flushed`].
+    pub(crate) fn is_flushed(&self, disk: usize, device: &Arc<dyn Device>) -> Result<(), String> {
+        self.disks.get(disk).is_flushed(device)
     }
 
     /// Has this worker look around, from any thread.

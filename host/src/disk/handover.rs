@@ -501,11 +501,12 @@ mod tests {
             let disk = disk(first);
             assert!(flush(&disk, Outcome::Failed(Errno::EIO)));
             hand_over(&disk, second);
-            assert_eq!(disk.flush_error().map(|(_, errno)| errno), Some(Errno::EIO));
+            let (device, errno) = disk.flush_errors().pop().unwrap();
+            assert!(errno == Errno::EIO && disk.is_flushed(&device).unwrap_err().contains("fairlift acknowledge"));
             assert_eq!(disk.acknowledge_flush_errors().len(), 1);
             assert!(flush(&disk, Outcome::Done), "what was written before is not known to be flushed");
             hand_over(&disk, first);
-            assert!(disk.flush_error().is_none());
+            assert!(disk.flush_errors().is_empty() && disk.is_flushed(&device).is_ok());
         }
     }
 

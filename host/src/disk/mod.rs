@@ -27,6 +27,7 @@ mod shared_flush;
 mod tag_wait;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -141,12 +142,28 @@ impl Disk {
         self.queues().iter().flat_map(|queues| queues.each()).for_each(act);
     }
 
-    /// Its first device with a failed flush that is not acknowledged, and the error.
-    pub(crate) fn flush_error(&self) -> Option<(Arc<dyn Device>, Errno)> {
+    /// Its devices with a failed flush that is not acknowledged, and the error of each.
+    pub(crate) fn flush_errors(&self) -> Vec<(Arc<dyn Device>, Errno)> {
         let state = self.state();
-        let mut queue = state.queues.as_ref()?.of(ContextId(0));
+        let Some(queues) = &state.queues else { return Vec::new() };
+        let mut queue = queues.of(ContextId(0));
         (state.places.iter())
-            .find_map(|place| Some((Arc::clone(place.device.as_ref()?), queue.flushes().error(place.start)?)))
+            .filter_map(|place| Some((Arc::clone(place.device.as_ref()?), queue.flushes().error(place.start)?)))
+            .collect()
+    }
+
+    /// Whether a device may be without what was written and flushed: a sync that succeeds proves nothing after one that failed (flush.7).
+    ///
+    /// # Errors
+    /// It may, and the remedy.
+    pub(crate) fn is_flushed(&self, device: &Arc<dyn Device>) -> Result<(), String> {
+        match self.flush_errors().iter().find(|(one, _)| Arc::ptr_eq(one, device)) {
+            None => Ok(()),
+            Some((_, errno)) => {
+                let error = io::Error::from_raw_os_error(errno.0);
+                Err(format!("a flush of it failed ({error}): fairlift acknowledge, once you know what was lost"))
+            }
+        }
     }
 
     /// Takes note of all flush errors: later flushes succeed if the devices say so. Answers which were remembered.

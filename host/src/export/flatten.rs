@@ -118,6 +118,7 @@ impl One {
 
     /// The last step waits for the disk, and for all workers: no worker does it.
     fn end(&mut self, engine: &Engine) -> Result<(), String> {
+        engine.is_flushed(self.export.disk, &self.export.device)?; // or a copy may be lost
         let result = Arc::new(Mutex::new(None));
         self.step = Step::Ends(Arc::clone(&result));
         let (device, tell, wake) = (Arc::clone(&self.export.device), engine.teller(), engine.waker());

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::{Handle, Shared};
 use crate::config::{Backing, Null};
 use crate::control::{Edit, Made, Of, Refused};
+use crate::device::Device;
 use crate::device::backing::NowBase;
+use crate::disk::Disk;
 
 /// The place of a fork's writes. `None`: beside the top of the forked disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,10 +64,15 @@ impl Handle {
         if dry_run {
             return Ok(would);
         }
-        let now = shared.freeze(of, &own).map_err(refused)?;
+        let (device, disk) = shared.shown_by(of).map_err(refused)?;
+        let is_flushed = || disk.is_flushed(&device).map_err(refused);
+        is_flushed()?;
+        let now = shared.freeze(&*device, &own).map_err(refused)?;
         let is_copy = now.base == own.clone().into();
         let made = forks.forked(now, own.clone(), is_ephemeral);
-        self.change(|edit| add(edit, made), version, false).inspect_err(|_| {
+        // Once more: the kernel tells an error once, and may have told it to a client meanwhile.
+        let added = is_flushed().and_then(|()| self.change(|edit| add(edit, made), version, false));
+        added.inspect_err(|_| {
             if is_copy {
                 let _ = std::fs::remove_file(&own);
             }
@@ -91,11 +98,16 @@ impl Shared {
         made.map(drop).map_err(|error| format!("its fork's file cannot be made in {}: {error}", directory.display()))
     }
 
-    /// Freezes what an export is, by the thread that calls.
-    fn freeze(&self, export: &str, own: &Path) -> Result<NowBase, String> {
+    /// The device that an export shows, and its disk.
+    fn shown_by(&self, export: &str) -> Result<(Arc<dyn Device>, Arc<Disk>), String> {
         let exports = self.served.service.exports();
         let there = exports.list.iter().find(|one| one.name == export);
-        let device = there.map(|export| Arc::clone(&export.device)).ok_or("it has been removed")?;
+        let shown = there.and_then(|one| Some((Arc::clone(&one.device), self.backend.disks.find(one.disk)?)));
+        shown.ok_or_else(|| "it has been removed".into())
+    }
+
+    /// Freezes what a device is, by the thread that calls.
+    fn freeze(&self, device: &dyn Device, own: &Path) -> Result<NowBase, String> {
         let roots = self.live().roots.clone();
         let frozen = device.freeze(&|worker, lane| self.backend.helpers.tell(worker, (lane, 0)), &roots, own);
         // It may have to be flattened: a worker looks for that where exports change.

@@ -15,7 +15,7 @@ impl Shared {
             device.flush_now().map_err(|source| last_flush(&*device, source))?;
         }
         // That the last one succeeded proves nothing if one before it failed.
-        match disks.iter().find_map(|(_, disk)| disk.flush_error()) {
+        match disks.iter().find_map(|(_, disk)| disk.flush_errors().pop()) {
             Some((device, errno)) => Err(last_flush(&*device, std::io::Error::from_raw_os_error(errno.0))),
             None => Ok(()),
         }

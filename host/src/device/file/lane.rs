@@ -214,7 +214,14 @@ impl OnFile {
                 }
             }
             (_, Phase::Allocate(_)) => flight.done = request.bytes,
-            (_, Phase::Sync) => self.file.look(),
+            (_, Phase::Sync) if self.file.untold.is_under_way() => return self.push(io, tag), // untold.2
+            (_, Phase::Sync) => {
+                self.file.look();
+                if let Some(errno) = self.file.untold.take() {
+                    self.file.failed(Op::Flush, errno);
+                    return self.land(io, tag, Outcome::Failed(errno)); // untold.1
+                }
+            }
         }
         self.land(io, tag, Outcome::Done);
     }

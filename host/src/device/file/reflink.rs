@@ -10,21 +10,22 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsFd as _;
 
+use super::File;
+use crate::device::Store as _;
 use crate::device::roots::RootedPath;
 
 /// Makes a file that is not there yet.
-pub(super) fn reflink(of: &fs::File, into: &RootedPath<'_>) -> Result<(), String> {
+pub(super) fn reflink(of: &File, into: &RootedPath<'_>) -> Result<(), String> {
     let path = into.path.display();
     let copy = || -> io::Result<bool> {
         let (file, is_new) = into.make()?;
         if !is_new {
             return Ok(false);
         }
-        let copied = rustix::fs::ioctl_ficlone(&file, of.as_fd()).map_err(io::Error::from);
+        let copied = rustix::fs::ioctl_ficlone(&file, of).map_err(io::Error::from);
         let durable =
-            copied.and_then(|()| of.sync_data()).and_then(|()| file.sync_all()).and_then(|()| into.sync_directory());
+            copied.and_then(|()| of.sync()).and_then(|()| file.sync_all()).and_then(|()| into.sync_directory());
         durable.inspect_err(|_| drop(fs::remove_file(into.path))).map(|()| true) // reflink.3
     };
     match copy() {

@@ -44,11 +44,11 @@ impl Store for File {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.untold.sync(|| self.file.sync_data())
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        self.file.sync_all()
+        self.untold.sync(|| self.file.sync_all())
     }
 
     fn zero(&self, at: u64, len: u64) -> io::Result<()> {

@@ -184,7 +184,9 @@ impl Below {
 
     /// The same with a top over it, which nobody writes any more.
     pub(super) fn with(&self, top: Arc<dyn Layer>, header: &Header, own: &Own) -> Self {
-        let map = Merged::over(&self.map, own, self.files.len() as u8);
+        // A top that was put over a longer disk ends where it did (shift.2).
+        let beyond = header.size.div_ceil(BLOCK)..self.size.div_ceil(BLOCK);
+        let map = Merged::over(&self.map, own, self.files.len() as u8, &beyond);
         let layer = LayerFile { file: top, offset: data_offset(header.size), is: header.fingerprint() };
         let files = self.files.iter().cloned().chain([layer]).collect();
         Self { files, map, base_size: self.base_size, lowest: self.lowest.clone(), size: header.size }

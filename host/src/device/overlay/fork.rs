@@ -11,8 +11,8 @@
 //! fork.3  On the disk a crash leaves the state before or after. The new top is made under another name, the one that is written gets its second
 //!         name (`link`), and the new one takes its first name (`rename`), once the other two are durable. A second name that a crash has
 //!         left is used by the next fork.
-//! fork.4  A top in which nothing was written is not frozen: the layers below it are the whole disk. So a thousand forks of an image are a
-//!         thousand tops over it, and chains grow by forks of changed disks only.
+//! fork.4  A top in which nothing was written is not frozen: the layers below it are the whole disk (unless they are longer). So a thousand
+//!         forks of an image are a thousand tops over it, and chains grow by forks of changed disks only.
 //! fork.5  If the requests under way do not end within a few seconds, there is no fork, and all goes on as before.
 
 #[cfg(test)]
@@ -21,6 +21,7 @@ mod tests;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{PathBuf, absolute};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -84,7 +85,8 @@ pub(super) fn freeze_by<S: Steps>(
                 .into(),
         );
     }
-    if layers.below.files.len() >= DEPTH_MAX && !layers.is_empty() {
+    let is_below = layers.is_empty() && layers.size >= layers.below.size; // fork.4
+    if layers.below.files.len() >= DEPTH_MAX && !is_below {
         if overlay.read_only {
             return Err(format!("{DEPTH_MAX} tops lie over each other already, and a fork would be one more"));
         }
@@ -99,8 +101,8 @@ pub(super) fn freeze_by<S: Steps>(
         let base = base.absolute().map_err(|error| error.to_string())?;
         Ok(NowBase { base, size })
     };
-    if layers.is_empty() {
-        return at(&layers.base, Some(layers.size).filter(|size| *size != layers.below.size)); // fork.4
+    if is_below {
+        return at(&layers.base, Some(layers.size).filter(|size| *size != layers.below.size));
     }
     if overlay.read_only {
         return at(&overlay.path.clone().into(), None); // Nobody writes it.
@@ -172,6 +174,11 @@ impl Steps for OnFiles<'_> {
     fn link(&mut self) -> io::Result<PathBuf> {
         let of = |name: &OsStr| statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
         let top = of(self.top)?;
+        let open = self.overlay.layers().top.file().map(fs::File::metadata).transpose()?;
+        let named = statat(&self.directory, self.top, AtFlags::empty())?;
+        if open.is_some_and(|open| (open.dev(), open.ino()) != (named.st_dev, named.st_ino)) {
+            return Err(io::Error::other("another file was put in its place, and the server has the one before"));
+        }
         for number in 1u32.. {
             let name = [self.top, OsStr::new(&number.to_string())].join(OsStr::new("."));
             match of(&name) {

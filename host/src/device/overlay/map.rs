@@ -9,6 +9,7 @@
 //!        flush began: a block that comes later belongs to the next flush, for its data may not be durable.
 //! map.3  A page that could not be written is written by the next flush, to the same slot.
 
+use std::cell::LazyCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -270,29 +271,41 @@ pub(super) struct Merged {
 const ZEROES: u8 = 15;
 
 impl Merged {
-    /// As below a layer of that number, over the layers below that.
-    pub(super) fn over(below: &Self, own: &Own, layer: u8) -> Self {
+    /// As below a layer of that number, over the layers below that. `beyond`: the blocks of those that lie beyond the layer's disk: zeroes.
+    pub(super) fn over(below: &Self, own: &Own, layer: u8, beyond: &Range<u64>) -> Self {
         assert!((1..ZEROES).contains(&layer), "a chain of {layer} layers");
-        let count = below.pages.len().max(own.pages.len());
+        let count = below.pages.len().max(own.pages.len()).max(beyond.end.div_ceil(PAGE_BLOCKS) as usize);
+        let zeroes: LazyCell<Arc<[u8]>> = LazyCell::new(|| vec![ZEROES << 4 | ZEROES; PAGE_BLOCKS as usize / 2].into());
         let page = |index: usize| {
+            let first = index as u64 * PAGE_BLOCKS;
+            let beyond = beyond.start.max(first)..beyond.end.min(first + PAGE_BLOCKS);
+            if beyond == (first..first + PAGE_BLOCKS) {
+                return Some(Arc::clone(&zeroes));
+            }
             let under = below.pages.get(index).and_then(Option::as_ref);
-            let Some(page) = own.pages.get(index).and_then(OnceLock::get) else { return under.cloned() };
+            let page = own.pages.get(index).and_then(OnceLock::get);
+            if page.is_none() && beyond.is_empty() {
+                return under.cloned();
+            }
             let mut bytes = under.map_or_else(|| vec![0; PAGE_BLOCKS as usize / 2], |under| under.to_vec());
-            for (at, word) in page.words.iter().enumerate() {
+            let mut put = |block: usize, place: u8| {
+                let (byte, shift) = (&mut bytes[block / 2], block % 2 * 4);
+                *byte = *byte & !(15 << shift) | place << shift;
+            };
+            for (at, word) in page.iter().flat_map(|page| &page.words).enumerate() {
                 let word = word.load(Ordering::Acquire);
                 if word == 0 {
                     continue;
                 }
                 for block in 0..32 {
-                    let place = match BlockState::of(word >> (2 * block)) {
-                        BlockState::Absent => continue,
-                        BlockState::Data => layer,
-                        BlockState::Zero => ZEROES,
-                    };
-                    let (byte, shift) = (&mut bytes[at * 16 + block / 2], block % 2 * 4);
-                    *byte = *byte & !(15 << shift) | place << shift;
+                    match BlockState::of(word >> (2 * block)) {
+                        BlockState::Absent => {}
+                        BlockState::Data => put(at * 32 + block, layer),
+                        BlockState::Zero => put(at * 32 + block, ZEROES),
+                    }
                 }
             }
+            beyond.for_each(|block| put((block - first) as usize, ZEROES));
             Some(bytes.into())
         };
         Self { pages: (0..count).map(page).collect() }
@@ -540,7 +553,10 @@ mod tests {
                         assert_eq!(all.is_in_top(at, bytes), top);
                     }
                 }
-                below = Merged::over(&below, &own, layer);
+                // What lies over it may be larger, and what is below it too.
+                let end = if random.below(3) == 0 { random.below(blocks) } else { blocks };
+                dull[end as usize..].fill(Place::Nowhere);
+                below = Merged::over(&below, &own, layer, &(end..blocks));
             }
         }
     }

@@ -117,7 +117,7 @@ impl Shared {
             }
         }
         for (_, disk) in self.backend.disks.all() {
-            if let Some((device, errno)) = disk.flush_error() {
+            for (device, errno) in disk.flush_errors() {
                 let error = std::io::Error::from_raw_os_error(errno.0);
                 let says = "and a new server would not know of it; fairlift acknowledge, once you know what was lost";
                 in_the_way.push(format!("a flush of {} failed ({error}), {says}", device.called()));

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::super::format::{BLOCK, data_offset};
 use super::super::map::{BlockState, Place};
 use super::super::tests::files::Directory;
+use super::super::{flatten, rebase};
 use fairlift_core::{Flags, Op, Outcome, sched};
 
 use super::*;
@@ -108,6 +109,54 @@ fn forks_see_what_was_before_them_and_nothing_of_each_other() {
     drop(overlay(&directory, "top=a.1").unwrap());
     let why = overlay(&directory, "base=base,top=a").map(drop).unwrap_err();
     assert!(why.contains("opened for writing since"), "{why}");
+}
+
+/// shift.2: a disk ends where it did, whatever it is put over: a larger one over it has zeroes from there on, also once it is flattened.
+#[test]
+fn a_larger_disk_over_a_top_has_zeroes_beyond_it_though_that_lies_over_a_longer_image() {
+    let directory = Directory::new("fork-longer");
+    drop(overlay(&directory, "base=base,top=a").unwrap());
+    drop(overlay(&directory, "base=a,top=large,size=3m").unwrap());
+    fs::write(directory.at("long"), vec![5; 2 << 20]).unwrap();
+    let blocks = || {
+        let large = overlay(&directory, "top=large").unwrap();
+        [0, 255, 256, 511, 512, 767].map(|block| get(&large, block))
+    };
+    let wanted = [3, 3, 0, 0, 0, 0];
+    assert_eq!(blocks(), wanted);
+    rebase(&directory.at("a"), &directory.at("long"), &mut |_, _| true).unwrap();
+    assert_eq!(blocks(), wanted, "over a longer image");
+    flatten(&directory.at("large"), &mut |_, _| true).unwrap();
+    assert_eq!(blocks(), wanted, "over that image alone");
+}
+
+/// fork.4
+#[test]
+fn an_unwritten_disk_that_is_shorter_than_its_base_is_forked_with_its_own_size() {
+    let directory = Directory::new("fork-shorter");
+    drop(overlay(&directory, "base=base,top=a").unwrap());
+    fs::write(directory.at("long"), vec![3; 2 << 20]).unwrap();
+    rebase(&directory.at("a"), &directory.at("long"), &mut |_, _| true).unwrap();
+    let alice = overlay(&directory, "top=a").unwrap();
+    let now = freeze(&alice, &|_, _| (), &Roots::default()).unwrap();
+    let size = now.size.map_or_else(String::new, |size| format!(",size={size}"));
+    let base = PathBuf::from(now.base.to_string());
+    let words = format!("base={},top=b{size}", base.file_name().unwrap().to_str().unwrap());
+    assert_eq!(overlay(&directory, &words).map(|bob| bob.facts().size), Ok(1 << 20), "{words}");
+    assert_eq!(frozen(&alice), Ok(directory.at("a.1")), "nothing was written since");
+}
+
+/// Somebody restores a backup under the name of a top that is served.
+#[test]
+fn a_top_in_whose_place_another_file_was_put_is_not_forked() {
+    let directory = Directory::new("fork-replaced");
+    let alice = overlay(&directory, "base=base,top=a").unwrap();
+    fs::copy(directory.at("a"), directory.at("backup")).unwrap();
+    put(&alice, 1, 11);
+    fs::rename(directory.at("backup"), directory.at("a")).unwrap();
+    let why = frozen(&alice).unwrap_err();
+    assert!(why.contains("another file was put in its place"), "{why}");
+    assert!(!directory.at("a.1").exists());
 }
 
 /// pause.4: a lane with nothing under way is not polled; it is told when it is to stop, and goes on with the new top.

@@ -20,7 +20,9 @@ impl OnOverlay {
         let device = Arc::clone(&self.device);
         let layers = Arc::clone(&self.layers);
         let leave = self.own_step(key, LEAVE);
-        let turn = lock(&device.gate).enter(layers.own.is_dirty(), (io.context, leave));
+        // One that is only read may have pages that a crash has torn, and leaves them so.
+        let is_dirty = !device.read_only && layers.own.is_dirty();
+        let turn = lock(&device.gate).enter(is_dirty, (io.context, leave));
         if turn == FlushTurn::Wait {
             self.pending[key].stage = TopStage::Wait;
             return;

@@ -176,3 +176,23 @@ fn a_map_that_is_damaged_is_refused_and_one_that_was_torn_by_a_crash_is_not() {
             .contains("slot A: its checksum is wrong; slot B")
     );
 }
+
+/// slot.2: a crash has left a page torn, and the top is only read.
+#[test]
+fn a_flush_of_a_top_that_is_only_read_writes_nothing_though_a_page_is_torn() {
+    let mut calm = Calm::new();
+    calm.done(Op::Write, 8..16, 1);
+    calm.done(Op::Flush, 0..0, 0);
+    let top = calm.top.cut(&mut Random::new(0));
+    top.put(format::page_offset(0, 2) + 1024, &[9; 512]);
+    let header = read_header(&*top).unwrap().0;
+    let below = below(&[Arc::clone(&calm.base)]).unwrap();
+    let layers = Layers::of(Arc::clone(&top) as _, header, below, BaseAt::File("base".into()), true).unwrap();
+    let overlay = Arc::new(Overlay::of("top".into(), layers, Access::default(), true));
+    let workers = workers(Arc::clone(&overlay) as Arc<dyn Device>, sched::Kind::None, 1);
+    let mut calm = Calm { workers, overlay, top, ..calm };
+    assert!(calm.overlay.layers().own.is_dirty(), "who writes it writes the page again");
+    calm.done(Op::Flush, 0..0, 0);
+    assert_eq!(calm.take_logs().0, "f");
+    assert_eq!(calm.reads(8..16), [1; 8]);
+}
