@@ -513,7 +513,7 @@ impl Engine {
         if handle.settling && handle.queue_io.open == 0 {
             return self.settled(number);
         }
-        if handle.handover == Handover::Frozen && handle.queue_io.open == 0 {
+        if handle.handover == Handover::Frozen && handle.queue_io.is_out() {
             handle.handover = Handover::Arrived;
             if handle.disk.arrive(self.context) {
                 self.notifiers.wake_all(u64::MAX >> (64 - self.notifiers.workers()), self.context, &mut self.ring);
@@ -612,7 +612,7 @@ impl DiskHandle {
     fn follow(&mut self, number: usize, context: ContextId, notifiers: &Arc<Notifiers>, ring: &mut Ring) {
         let found = self.disk.look();
         if !Arc::ptr_eq(&found.queues, &self.queues) {
-            assert!(self.queue_io.open == 0, "the queues were changed while a worker had something in them");
+            assert!(self.queue_io.is_out(), "the queues were changed while a worker had something in them");
             let old = std::mem::replace(&mut self.queues, Arc::clone(&found.queues));
             self.queue_io.forget_backlog(&mut old.of(context));
             for (_, Member { stream, id, before }) in &mut self.queue_io.streams {

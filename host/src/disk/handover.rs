@@ -8,8 +8,9 @@
 //!
 //! handover.1  While the disk is frozen no worker gives a queue anything, and none has anything in a queue when the new ones
 //!             are taken: no request is in two queues or in none.
-//! handover.2  A worker arrives when all that it had in the old queues has ended and its memory is free. The last to arrive
-//!             puts the new queues in place; each then takes its streams over.
+//! handover.2  A worker arrives when all that it had in the old queues has ended and its memory is free, and no device of its has a request
+//!             of theirs: a flush outlasts those that waited for it (sequence.3 of the core). The last to arrive puts the new queues in
+//!             place; each then takes its streams over.
 //! handover.3  A worker counts from its first client on the disk until it ends: nobody waits for a worker that has nothing there.
 //! handover.4  Counters go on: statistics of the old queues are added up and kept, also those of a group or disk that is gone, for
 //!             one of its name.
@@ -187,17 +188,6 @@ impl State {
     /// Each of them, under its lock.
     pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Queue>> {
         self.all().flat_map(|queues| queues.each())
-    }
-
-    /// The queues that the disk has, which are made if it has none (disk.4).
-    pub(super) fn queues(&mut self) -> Arc<Queues> {
-        let Self { queues, plan, places, groups, bounds, .. } = self;
-        let made = queues.get_or_insert_with(|| {
-            let queues = plan.queues(Instant::ZERO, places, groups, false);
-            bounds.iter().for_each(|(id, bound)| queues.bind(Instant::ZERO, *id, bound));
-            Arc::new(queues)
-        });
-        Arc::clone(made)
     }
 }
 
@@ -403,7 +393,10 @@ mod tests {
     use fairlift_core::{Bio, Errno, Extent, Flags, Limits, Op, Priority, Sector, Stream, Token, Weight};
 
     use super::*;
-    use crate::config::{Backing, Factory, Sim};
+    use crate::config::{Backing, Factory, Faults, Faulty, Ram, Rule, Sim, Then};
+    use crate::device::Device;
+    use crate::disk::engine::News;
+    use crate::disk::engine::bench::{self, turned};
 
     /// A disk that forgets when the power fails.
     struct Volatile;
@@ -440,20 +433,27 @@ mod tests {
         disk
     }
 
-    fn unused(settings: &config::Disk) -> Disk {
+    fn device() -> Arc<dyn Device> {
         let model = Factory::new(|| Box::new(Volatile));
         let backing = Backing::from(Sim { name: "volatile".into(), size: 1 << 20, model });
-        let device = backing.open(false, &Default::default()).unwrap();
-        Disk::new(settings, &[(device, None)], &[Group::root()], 2).unwrap()
+        backing.open(false, &Default::default()).unwrap()
     }
 
-    /// Asks for a flush, and has the device answer so; whether it was asked at all.
+    fn unused(settings: &config::Disk) -> Disk {
+        Disk::new(settings, &[(device(), None)], &[Group::root()], 2).unwrap()
+    }
+
     fn flush(disk: &Disk, outcome: Outcome) -> bool {
+        flush_at(disk, Sector(0), outcome)
+    }
+
+    /// Asks for a flush of the backing there, and has the device answer so; whether it was asked at all.
+    fn flush_at(disk: &Disk, at: Sector, outcome: Outcome) -> bool {
         let (queues, now, context) = (disk.look().queues, Instant::ZERO, ContextId(0));
         let mut queue = queues.of(context);
         let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context };
         let stream = queue.add_stream(stream);
-        let extent = Extent::new(Sector(0), 0);
+        let extent = Extent::new(at, 0);
         queue.submit(now, Bio { op: Op::Flush, flags: Flags::NONE, extent, stream, token: Token(0) }).unwrap();
         let sent = queue.poll_dispatch(now, context);
         if let Some(dispatch) = sent {
@@ -507,6 +507,46 @@ mod tests {
             hand_over(&disk, first);
             assert!(disk.flush_error().is_none());
         }
+    }
+
+    /// handover.2: a flush is nobody's once all that waited for it were told that it took too long, and the device has it all the same.
+    #[test]
+    fn a_flush_that_hangs_keeps_other_queues_waiting_until_the_device_has_answered() {
+        let rule = Rule {
+            ops: vec![Op::Flush],
+            range: None,
+            after: 0,
+            times: None,
+            chance: Rule::SURE,
+            delay: Duration::ZERO,
+            then: Then::Hang,
+        };
+        let (faults, inner) = (Faults { seed: 0, rules: vec![rule] }, Ram { size: 1 << 20 }.into());
+        let faulty = Faulty { name: "fault:".into(), path: "rules".into(), faults, inner };
+        let device = Backing::from(faulty).open(false, &Default::default()).unwrap();
+        let mut workers = bench::workers(Arc::clone(&device), Kind::None, 2);
+        let (mut now, (disk, _)) = (Instant::ZERO, bench::disk(&workers));
+        let flushed = bench::submit(&mut workers[0], Op::Flush, Flags::NONE, &(0..0), &[]);
+        turned(&mut workers[0].0, &mut now);
+        now += fairlift_core::time::secs(31);
+        turned(&mut workers[0].0, &mut now);
+        assert_eq!(workers[0].0.news, [(flushed, News::TimedOut), (flushed, News::Released)]);
+        workers[0].0.news.clear();
+        workers[0].0.release(flushed);
+        schedule(&disk, Kind::Fair);
+        let mut turn_all = |workers: &mut bench::Workers| {
+            (0..2).for_each(|_| workers.iter_mut().for_each(|(engine, _)| turned(engine, &mut now)));
+        };
+        turn_all(&mut workers);
+        assert!(disk.is_frozen(), "the device has a flush of the queues before");
+        device.set_faults(&Faults::default());
+        turn_all(&mut workers);
+        assert!(!disk.is_frozen() && disk.scheduler() == Kind::Fair);
+        let flushed = bench::submit(&mut workers[1], Op::Flush, Flags::NONE, &(0..0), &[]);
+        turn_all(&mut workers);
+        assert_eq!(workers[1].0.news, [(flushed, News::Ended(Outcome::Done))]);
+        workers[1].0.release(flushed);
+        bench::assert_at_rest(&workers);
     }
 
     #[test]
