@@ -509,6 +509,25 @@ mod tests {
         }
     }
 
+    /// Example: the operator of a disk has said that a retry means something there (`flush_remember=0`), and then no longer says so.
+    #[test]
+    fn whether_a_failed_flush_is_remembered_is_as_it_is_set_for_a_later_device_and_under_another_scheduler_too() {
+        let set = vec![("flush_remember".into(), "0".into())];
+        let disk = disk_with(&config::Disk { set, ..config::Disk::new("d", Kind::None) });
+        let later = disk.add(&(device(), None)).unwrap();
+        for at in [Sector(0), later] {
+            assert!(flush_at(&disk, at, Outcome::Failed(Errno::EIO)));
+        }
+        assert!(disk.flush_error().is_none(), "nothing is remembered");
+        turn(&disk, |settings| (settings.scheduler, settings.set) = (Kind::Bfq, vec![]));
+        assert!(!disk.arrive(ContextId(0)) && disk.arrive(ContextId(1)));
+        assert_eq!(disk.look().queues.of(ContextId(0)).tunable("flush_remember").as_deref(), Some("1"));
+        for at in [Sector(0), later] {
+            assert!(flush_at(&disk, at, Outcome::Failed(Errno::EIO)));
+        }
+        assert_eq!(disk.acknowledge_flush_errors().len(), 2, "it is remembered again");
+    }
+
     /// handover.2: a flush is nobody's once all that waited for it were told that it took too long, and the device has it all the same.
     #[test]
     fn a_flush_that_hangs_keeps_other_queues_waiting_until_the_device_has_answered() {
