@@ -11,7 +11,8 @@
 //! handover.2  A worker arrives when all that it had in the old queues has ended and its memory is free, and no device of its has a request
 //!             of theirs: a flush outlasts those that waited for it (sequence.3 of the core). The last to arrive puts the new queues in
 //!             place; each then takes its streams over.
-//! handover.3  A worker counts from its first client on the disk until it ends: nobody waits for a worker that has nothing there.
+//! handover.3  A worker counts from its first client on the disk until it ends: nobody waits for a worker that has nothing there. Until each
+//!             has taken its streams over, no group goes: one of them may be in it.
 //! handover.4  Counters go on: statistics of the old queues are added up and kept, also those of a group or disk that is gone, for
 //!             one of its name.
 //! handover.6  Bios that a ceiling holds in an old queue go back to their worker, and wait again in the new one: nobody waits for
@@ -22,7 +23,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, Weak};
 
 use fairlift_core::flush::{self, SharedFlush};
 use fairlift_core::sched::{Kind, Learned, Setup};
@@ -40,6 +41,8 @@ pub(super) struct State {
     /// `None`: no worker has had anything for the disk (disk.4).
     pub(super) queues: Option<Arc<Queues>>,
     next: Option<Pending>,
+    /// Those before: workers have their streams there until they have looked.
+    before: Weak<Queues>,
     /// One bit for each worker that has a side of the disk, and has not ended (handover.3).
     here: u64,
     /// The counters of removed queues (handover.4).
@@ -170,6 +173,7 @@ impl State {
         Self {
             queues: None,
             next: None,
+            before: Weak::new(),
             here: 0,
             past: Past::default(),
             learned: Vec::new(),
@@ -188,6 +192,22 @@ impl State {
     /// Each of them, under its lock.
     pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Queue>> {
         self.all().flat_map(|queues| queues.each())
+    }
+
+    /// Whether a worker may still have streams in the queues before.
+    pub(super) fn has_stragglers(&self) -> bool {
+        self.before.strong_count() > 0
+    }
+
+    /// The queues that the disk has, which are made if it has none (disk.4).
+    pub(super) fn queues(&mut self) -> Arc<Queues> {
+        let Self { queues, plan, places, groups, bounds, .. } = self;
+        let made = queues.get_or_insert_with(|| {
+            let queues = plan.queues(Instant::ZERO, places, groups, false);
+            bounds.iter().for_each(|(id, bound)| queues.bind(Instant::ZERO, *id, bound));
+            Arc::new(queues)
+        });
+        Arc::clone(made)
     }
 }
 
@@ -365,6 +385,7 @@ impl Disk {
         let here = state.here;
         let Some(Pending { queues, .. }) = state.next.take_if(|next| next.arrived & here == here) else { return false };
         let old = state.queues.replace(Arc::clone(&queues)).expect("others come next only where there are some");
+        state.before = Arc::downgrade(&old);
         state.past.add(&old);
         if old.is_one() {
             state.learned.extend(old.of(ContextId(0)).take_learned()); // handover.7
@@ -566,6 +587,24 @@ mod tests {
         assert_eq!(workers[1].0.news, [(flushed, News::Ended(Outcome::Done))]);
         workers[1].0.release(flushed);
         bench::assert_at_rest(&workers);
+    }
+
+    /// handover.3: a worker takes its streams over when it looks, and until then no new queue has them.
+    #[test]
+    fn a_group_stays_until_each_worker_has_taken_its_streams_over() {
+        let mut workers = bench::workers(device(), Kind::None, 2);
+        let (mut now, (disk, _)) = (Instant::ZERO, bench::disk(&workers));
+        let (id, parent) = (GroupId(1), Some(GroupId::ROOT));
+        disk.add_group(now, id, &Group { path: "/alice".into(), parent, weight: Weight::DEFAULT });
+        let alice = Stream { group: id, priority: Priority::default(), context: ContextId(0) };
+        let alice = workers[0].0.add_stream(0, alice);
+        schedule(&disk, Kind::Fair);
+        workers.iter_mut().for_each(|(engine, _)| turned(engine, &mut now));
+        assert!(!disk.is_frozen(), "the last one has put the new queue in place");
+        assert!(!disk.remove_group(now, id), "a client of the first worker is in it");
+        turned(&mut workers[0].0, &mut now);
+        workers[0].0.remove_stream(0, alice);
+        assert!(disk.remove_group(now, id));
     }
 
     #[test]
