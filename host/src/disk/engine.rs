@@ -195,10 +195,17 @@ impl Engine {
     /// Adds a stream to a disk; what is answered is the name by which bios and the calls below mean it, whatever queues the
     /// disk has.
     pub(crate) fn add_stream(&mut self, disk: usize, stream: Stream) -> StreamId {
+        // A client may have found its export before the worker is woken for it.
+        if self.disks_seen != self.disks.changes() {
+            self.look_at_disks();
+        }
         if !self.handles.has(disk) {
             self.enter(disk, self.disks.get(disk));
         }
         let handle = &mut self.handles[disk];
+        if handle.epoch != handle.disk.epoch() {
+            handle.follow(disk, self.context, &self.notifiers, &mut self.ring);
+        }
         let id = handle.queues.of(self.context).add_stream(stream);
         StreamId(handle.queue_io.streams.insert(Member { stream, id, before: Stats::default() }) as u32)
     }
