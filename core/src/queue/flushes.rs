@@ -67,11 +67,15 @@ impl Cache {
             Some(share) => Holder::Shared(Arc::clone(share)),
             None => Holder::Own(Box::new(Flush::new(settings.clone(), backing.volatile_cache))),
         };
+        let dirty = flush.with(|flush| {
+            flush.set(settings.clone()); // A shared one has those of the queue that had it before, or of none.
+            Arc::clone(flush.dirty())
+        });
         Self {
             start: backing.start,
             volatile: backing.volatile_cache,
             fua: backing.fua,
-            dirty: flush.with(|flush| Arc::clone(flush.dirty())),
+            dirty,
             flush,
             waiters: VecDeque::new(),
             askers: Vec::new(),

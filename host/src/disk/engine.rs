@@ -196,10 +196,17 @@ impl Engine {
     /// Adds a stream to a disk; what is answered is the name by which bios and the calls below mean it, whatever queues the
     /// disk has.
     pub(crate) fn add_stream(&mut self, disk: usize, stream: Stream) -> StreamId {
+        // A client may have found its export before the worker is woken for it.
+        if self.disks_seen != self.disks.changes() {
+            self.look_at_disks();
+        }
         if !self.handles.has(disk) {
             self.enter(disk, self.disks.get(disk));
         }
         let handle = &mut self.handles[disk];
+        if handle.epoch != handle.disk.epoch() {
+            handle.follow(disk, self.context, &self.notifiers, &mut self.ring);
+        }
         let id = handle.queues.of(self.context).add_stream(stream);
         StreamId(handle.queue_io.streams.insert(Member { stream, id, before: Stats::default() }) as u32)
     }
@@ -519,7 +526,7 @@ impl Engine {
         if handle.settling && handle.queue_io.open == 0 {
             return self.settled(number);
         }
-        if handle.handover == Handover::Frozen && handle.queue_io.open == 0 {
+        if handle.handover == Handover::Frozen && handle.queue_io.is_out() {
             handle.handover = Handover::Arrived;
             if handle.disk.arrive(self.context) {
                 self.notifiers.wake_all(u64::MAX >> (64 - self.notifiers.workers()), self.context, &mut self.ring);
@@ -618,7 +625,7 @@ impl DiskHandle {
     fn follow(&mut self, number: usize, context: ContextId, notifiers: &Arc<Notifiers>, ring: &mut Ring) {
         let found = self.disk.look();
         if !Arc::ptr_eq(&found.queues, &self.queues) {
-            assert!(self.queue_io.open == 0, "the queues were changed while a worker had something in them");
+            assert!(self.queue_io.is_out(), "the queues were changed while a worker had something in them");
             let old = std::mem::replace(&mut self.queues, Arc::clone(&found.queues));
             self.queue_io.forget_backlog(&mut old.of(context));
             for (_, Member { stream, id, before }) in &mut self.queue_io.streams {

@@ -8,9 +8,11 @@
 //!
 //! handover.1  While the disk is frozen no worker gives a queue anything, and none has anything in a queue when the new ones
 //!             are taken: no request is in two queues or in none.
-//! handover.2  A worker arrives when all that it had in the old queues has ended and its memory is free. The last to arrive
-//!             puts the new queues in place; each then takes its streams over.
-//! handover.3  A worker counts from its first client on the disk until it ends: nobody waits for a worker that has nothing there.
+//! handover.2  A worker arrives when all that it had in the old queues has ended and its memory is free, and no device of its has a request
+//!             of theirs: a flush outlasts those that waited for it (sequence.3 of the core). The last to arrive puts the new queues in
+//!             place; each then takes its streams over.
+//! handover.3  A worker counts from its first client on the disk until it ends: nobody waits for a worker that has nothing there. Until each
+//!             has taken its streams over, no group goes: one of them may be in it.
 //! handover.4  Counters go on: statistics of the old queues are added up and kept, also those of a group or disk that is gone, for
 //!             one of its name.
 //! handover.6  Bios that a ceiling holds in an old queue go back to their worker, and wait again in the new one: nobody waits for
@@ -21,7 +23,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, Weak};
 
 use fairlift_core::flush::{self, SharedFlush};
 use fairlift_core::sched::{Kind, Learned, Setup};
@@ -39,6 +41,8 @@ pub(super) struct State {
     /// `None`: no worker has had anything for the disk (disk.4).
     pub(super) queues: Option<Arc<Queues>>,
     next: Option<Pending>,
+    /// Those before: workers have their streams there until they have looked.
+    before: Weak<Queues>,
     /// One bit for each worker that has a side of the disk, and has not ended (handover.3).
     here: u64,
     /// The counters of removed queues (handover.4).
@@ -169,6 +173,7 @@ impl State {
         Self {
             queues: None,
             next: None,
+            before: Weak::new(),
             here: 0,
             past: Past::default(),
             learned: Vec::new(),
@@ -187,6 +192,11 @@ impl State {
     /// Each of them, under its lock.
     pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Queue>> {
         self.all().flat_map(|queues| queues.each())
+    }
+
+    /// Whether a worker may still have streams in the queues before.
+    pub(super) fn has_stragglers(&self) -> bool {
+        self.before.strong_count() > 0
     }
 
     /// The queues that the disk has, which are made if it has none (disk.4).
@@ -375,6 +385,7 @@ impl Disk {
         let here = state.here;
         let Some(Pending { queues, .. }) = state.next.take_if(|next| next.arrived & here == here) else { return false };
         let old = state.queues.replace(Arc::clone(&queues)).expect("others come next only where there are some");
+        state.before = Arc::downgrade(&old);
         state.past.add(&old);
         if old.is_one() {
             state.learned.extend(old.of(ContextId(0)).take_learned()); // handover.7
@@ -403,7 +414,10 @@ mod tests {
     use fairlift_core::{Bio, Errno, Extent, Flags, Limits, Op, Priority, Sector, Stream, Token, Weight};
 
     use super::*;
-    use crate::config::{Backing, Factory, Sim};
+    use crate::config::{Backing, Factory, Faults, Faulty, Ram, Rule, Sim, Then};
+    use crate::device::Device;
+    use crate::disk::engine::News;
+    use crate::disk::engine::bench::{self, turned};
 
     /// A disk that forgets when the power fails.
     struct Volatile;
@@ -440,20 +454,27 @@ mod tests {
         disk
     }
 
-    fn unused(settings: &config::Disk) -> Disk {
+    fn device() -> Arc<dyn Device> {
         let model = Factory::new(|| Box::new(Volatile));
         let backing = Backing::from(Sim { name: "volatile".into(), size: 1 << 20, model });
-        let device = backing.open(false, &Default::default()).unwrap();
-        Disk::new(settings, &[(device, None)], &[Group::root()], 2).unwrap()
+        backing.open(false, &Default::default()).unwrap()
     }
 
-    /// Asks for a flush, and has the device answer so; whether it was asked at all.
+    fn unused(settings: &config::Disk) -> Disk {
+        Disk::new(settings, &[(device(), None)], &[Group::root()], 2).unwrap()
+    }
+
     fn flush(disk: &Disk, outcome: Outcome) -> bool {
+        flush_at(disk, Sector(0), outcome)
+    }
+
+    /// Asks for a flush of the backing there, and has the device answer so; whether it was asked at all.
+    fn flush_at(disk: &Disk, at: Sector, outcome: Outcome) -> bool {
         let (queues, now, context) = (disk.look().queues, Instant::ZERO, ContextId(0));
         let mut queue = queues.of(context);
         let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context };
         let stream = queue.add_stream(stream);
-        let extent = Extent::new(Sector(0), 0);
+        let extent = Extent::new(at, 0);
         queue.submit(now, Bio { op: Op::Flush, flags: Flags::NONE, extent, stream, token: Token(0) }).unwrap();
         let sent = queue.poll_dispatch(now, context);
         if let Some(dispatch) = sent {
@@ -508,6 +529,83 @@ mod tests {
             hand_over(&disk, first);
             assert!(disk.flush_errors().is_empty() && disk.is_flushed(&device).is_ok());
         }
+    }
+
+    /// Example: the operator of a disk has said that a retry means something there (`flush_remember=0`), and then no longer says so.
+    #[test]
+    fn whether_a_failed_flush_is_remembered_is_as_it_is_set_for_a_later_device_and_under_another_scheduler_too() {
+        let set = vec![("flush_remember".into(), "0".into())];
+        let disk = disk_with(&config::Disk { set, ..config::Disk::new("d", Kind::None) });
+        let later = disk.add(&(device(), None)).unwrap();
+        for at in [Sector(0), later] {
+            assert!(flush_at(&disk, at, Outcome::Failed(Errno::EIO)));
+        }
+        assert!(disk.flush_error().is_none(), "nothing is remembered");
+        turn(&disk, |settings| (settings.scheduler, settings.set) = (Kind::Bfq, vec![]));
+        assert!(!disk.arrive(ContextId(0)) && disk.arrive(ContextId(1)));
+        assert_eq!(disk.look().queues.of(ContextId(0)).tunable("flush_remember").as_deref(), Some("1"));
+        for at in [Sector(0), later] {
+            assert!(flush_at(&disk, at, Outcome::Failed(Errno::EIO)));
+        }
+        assert_eq!(disk.acknowledge_flush_errors().len(), 2, "it is remembered again");
+    }
+
+    /// handover.2: a flush is nobody's once all that waited for it were told that it took too long, and the device has it all the same.
+    #[test]
+    fn a_flush_that_hangs_keeps_other_queues_waiting_until_the_device_has_answered() {
+        let rule = Rule {
+            ops: vec![Op::Flush],
+            range: None,
+            after: 0,
+            times: None,
+            chance: Rule::SURE,
+            delay: Duration::ZERO,
+            then: Then::Hang,
+        };
+        let (faults, inner) = (Faults { seed: 0, rules: vec![rule] }, Ram { size: 1 << 20 }.into());
+        let faulty = Faulty { name: "fault:".into(), path: "rules".into(), faults, inner };
+        let device = Backing::from(faulty).open(false, &Default::default()).unwrap();
+        let mut workers = bench::workers(Arc::clone(&device), Kind::None, 2);
+        let (mut now, (disk, _)) = (Instant::ZERO, bench::disk(&workers));
+        let flushed = bench::submit(&mut workers[0], Op::Flush, Flags::NONE, &(0..0), &[]);
+        turned(&mut workers[0].0, &mut now);
+        now += fairlift_core::time::secs(31);
+        turned(&mut workers[0].0, &mut now);
+        assert_eq!(workers[0].0.news, [(flushed, News::TimedOut), (flushed, News::Released)]);
+        workers[0].0.news.clear();
+        workers[0].0.release(flushed);
+        schedule(&disk, Kind::Fair);
+        let mut turn_all = |workers: &mut bench::Workers| {
+            (0..2).for_each(|_| workers.iter_mut().for_each(|(engine, _)| turned(engine, &mut now)));
+        };
+        turn_all(&mut workers);
+        assert!(disk.is_frozen(), "the device has a flush of the queues before");
+        device.set_faults(&Faults::default());
+        turn_all(&mut workers);
+        assert!(!disk.is_frozen() && disk.scheduler() == Kind::Fair);
+        let flushed = bench::submit(&mut workers[1], Op::Flush, Flags::NONE, &(0..0), &[]);
+        turn_all(&mut workers);
+        assert_eq!(workers[1].0.news, [(flushed, News::Ended(Outcome::Done))]);
+        workers[1].0.release(flushed);
+        bench::assert_at_rest(&workers);
+    }
+
+    /// handover.3: a worker takes its streams over when it looks, and until then no new queue has them.
+    #[test]
+    fn a_group_stays_until_each_worker_has_taken_its_streams_over() {
+        let mut workers = bench::workers(device(), Kind::None, 2);
+        let (mut now, (disk, _)) = (Instant::ZERO, bench::disk(&workers));
+        let (id, parent) = (GroupId(1), Some(GroupId::ROOT));
+        disk.add_group(now, id, &Group { path: "/alice".into(), parent, weight: Weight::DEFAULT });
+        let alice = Stream { group: id, priority: Priority::default(), context: ContextId(0) };
+        let alice = workers[0].0.add_stream(0, alice);
+        schedule(&disk, Kind::Fair);
+        workers.iter_mut().for_each(|(engine, _)| turned(engine, &mut now));
+        assert!(!disk.is_frozen(), "the last one has put the new queue in place");
+        assert!(!disk.remove_group(now, id), "a client of the first worker is in it");
+        turned(&mut workers[0].0, &mut now);
+        workers[0].0.remove_stream(0, alice);
+        assert!(disk.remove_group(now, id));
     }
 
     #[test]

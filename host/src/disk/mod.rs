@@ -473,7 +473,7 @@ impl Disk {
             return true;
         }
         let has_groups = state.groups.iter().any(|(_, group)| group.parent == Some(id));
-        if has_groups || state.each().any(|queue| queue.groups().has_streams(id)) {
+        if has_groups || state.has_stragglers() || state.each().any(|queue| queue.groups().has_streams(id)) {
             return false;
         }
         let mut figures = Figures::default();

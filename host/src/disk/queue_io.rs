@@ -22,6 +22,8 @@ pub(super) struct QueueIo {
     pub(super) open: u32,
     /// Those of them that took too long: their clients were told, and the device still has them.
     pub(super) timed_out: usize,
+    /// Requests of the queue that the devices have. A flush among them is nobody's once all that waited for it were told that it took too long.
+    pub(super) in_devices: usize,
     /// How much of the queue's news was taken.
     pub(super) moved: usize,
     /// Bios that the queue had no room for, and new ones: they go in at the next turn.
@@ -79,6 +81,7 @@ impl QueueIo {
             streams: Slab::new(),
             open: 0,
             timed_out: 0,
+            in_devices: 0,
             moved: 0,
             backlog: VecDeque::with_capacity(256),
             announced: 0,
@@ -94,6 +97,11 @@ impl QueueIo {
         }
     }
 
+    /// Whether nothing of ours is in the queue, nor anything of the queue in a device.
+    pub(super) const fn is_out(&self) -> bool {
+        self.open == 0 && self.in_devices == 0
+    }
+
     /// Whether the devices have answered something since the last turn.
     pub(super) fn has_answers(&self) -> bool {
         !self.ended.is_empty() || !self.cached.is_empty() || !self.busy.is_empty()
@@ -103,6 +111,7 @@ impl QueueIo {
     #[inline]
     pub(super) fn complete(&mut self, queue: &mut Queue, now: Instant) -> usize {
         let came = self.ended.len() + self.cached.len() + self.busy.len();
+        self.in_devices -= came;
         for (tag, outcome) in self.ended.drain(..) {
             queue.handle_completion(now, tag, outcome);
         }
@@ -191,6 +200,7 @@ impl QueueIo {
                 let (place, at) = Place::locate(places, extent);
                 let segments = self.segments.len() - before;
                 self.requests.push(Request { tag, op, flags, at, bytes: extent.bytes().get(), place, segments });
+                self.in_devices += 1;
                 goes_on = self.tag_wait.as_mut().is_none_or(TagWait::took);
             }
             if !self.tag_wait.as_mut().is_some_and(|wait| wait.wait(queue.load().lacks_tag)) {

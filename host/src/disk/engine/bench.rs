@@ -47,6 +47,12 @@ pub(crate) fn is_polled(engine: &Engine) -> bool {
     engine.handles.iter().any(|handle| !handle.timed.is_empty())
 }
 
+/// The disk that they are on, and the list of disks that it is in.
+pub(crate) fn disk(workers: &Workers) -> (Arc<Disk>, Arc<Disks>) {
+    let disks = &workers[0].0.disks;
+    (disks.get(0), Arc::clone(disks))
+}
+
 /// By whom they are told what others have done.
 pub(crate) fn helpers(workers: &Workers) -> Arc<Helpers> {
     Arc::clone(&workers[0].0.helpers)
