@@ -127,6 +127,15 @@ def rings_that_are_stopped_in_one_breath_all_stop(t):
         equal([struct.unpack("=I", answers[at + 12:at + 16])[0] for at in range(0, 80, 20)], [0, 1, 2, 3], "rings that have stopped")
 
 
+@test(fairlift_only=True)
+def a_guest_that_looks_by_itself_and_is_called_by_nothing_is_served_on(t):
+    _, sockets = serve(t, "disk=mem:1M")
+    with FrontEnd(sockets / "disk", size=16) as guest:
+        assert guest.ask(SET_VRING_CALL, struct.pack("=Q", 1 << 8)) == 0
+        for turn in range(40):
+            equal(guest.read(0, SECTOR), bytes(SECTOR), f"read {turn} of a ring of 16")
+
+
 # ---- exports that come, grow and go ----
 
 
