@@ -115,6 +115,29 @@ def a_write_without_a_cache_is_durable_when_it_ends(t):
 
 
 @test(fairlift_only=True)
+def a_guest_without_a_write_cache_has_none_at_the_next_server_either(t):
+    """QEMU does not say it again, and the guest sends no flushes."""
+    below = Disk(t)
+    for on in False, True:
+        server, sockets = serve(t, f"disk=file:{below.file}")
+        guest = FrontEnd(sockets / "disk")
+        guest.get_inflight(1, guest.size)
+        guest.ask(SET_CONFIG, struct.pack("=III", 32, 1, 0) + b"\0")
+        guest.ask(SET_CONFIG, struct.pack("=III", 32, 1, 0) + bytes([on]))
+        guest.read(0, SECTOR)
+        server.kill()
+        kept, guest.socket = guest, guest.socket.close()
+        server, _ = serve(t, f"disk=file:{below.file}")
+        with FrontEnd(sockets / "disk", kept=kept) as guest:
+            equal(guest.config(32, 1), bytes([on]), "whether there is a cache")
+            before = below.told()
+            for sector in range(4):
+                guest.write(sector, b"x" * SECTOR)
+            equal(below.told() - before, 0 if on else 4, "flushes of four writes")
+        server.kill()
+
+
+@test(fairlift_only=True)
 def rings_that_are_stopped_in_one_breath_all_stop(t):
     _, sockets = serve(t, "disk=mem:4M")
     with FrontEnd(sockets / "disk", rings=4) as guest:

@@ -117,13 +117,18 @@ impl FrontEnd {
                 return Ok(Reply::Payload(proto::config(offset, size, flags, &space), None));
             }
             Request::SetConfig { offset, ref data } => match (offset as usize, data.as_slice()) {
-                (config::WRITE_BACK, [on]) => self.write_back = *on != 0,
+                (config::WRITE_BACK, [on]) => {
+                    self.write_back = *on != 0;
+                    self.tables.iter().for_each(|tables| tables.keep_write_back(self.write_back));
+                }
                 _ => return Err(format!("{} bytes at {offset}: only the write cache can be set", data.len())),
             },
             Request::GetInflight { queues, size } => return self.make_tables(queues, size),
             Request::SetInflight { offset, queues, size, .. } => {
                 config::check_tables(queues, size)?;
-                self.tables = Some(Arc::new(Inflight::open(descriptor(), offset, queues, size)?));
+                let tables = Inflight::open(descriptor(), offset, queues, size)?;
+                self.write_back &= tables.write_back(); // inflight.3
+                self.keep(tables);
             }
             Request::SetBackendRequests => self.requests = Some(Socket::new(descriptor())),
         }
@@ -156,8 +161,13 @@ impl FrontEnd {
         config::check_tables(queues, size)?;
         let tables = Inflight::new(queues, size).map_err(|error| error.to_string())?;
         let (fd, payload) = tables.shared().map_err(|error| error.to_string())?;
-        self.tables = Some(Arc::new(tables));
+        self.keep(tables);
         Ok(Reply::Payload(payload, Some(fd)))
+    }
+
+    fn keep(&mut self, tables: Inflight) {
+        tables.keep_write_back(self.write_back);
+        self.tables = Some(Arc::new(tables));
     }
 
     // ---- rings ----
