@@ -652,6 +652,25 @@ def kicks_without_end_and_calls_that_are_not_taken_do_no_harm(t):
 
 
 @test(fairlift_only=True)
+def messages_without_end_delay_nobody(t):
+    _, sockets = serve(t, "disk=mem:1M", "good=mem:1M", args=["--workers", "1"])
+    with FrontEnd(sockets / "disk") as guest, FrontEnd(sockets / "good") as neighbour:
+        if (pid := os.fork()) == 0:
+            many = struct.pack("=III", SET_OWNER, 1, 0) * 4096
+            with contextlib.suppress(OSError):
+                while True:
+                    guest.socket.sendall(many)
+            os._exit(0)
+        t.defer(os.waitpid, pid, 0)
+        t.defer(os.kill, pid, signal.SIGKILL)
+        time.sleep(0.5)
+        start = time.monotonic()
+        for _ in range(100):
+            equal(neighbour.read(0, SECTOR), bytes(SECTOR), "the neighbour's read meanwhile")
+        assert (took := time.monotonic() - start) < 20, f"a hundred reads of the neighbour took {took:.1f} s"
+
+
+@test(fairlift_only=True)
 def a_guest_that_writes_over_the_used_ring_or_never_reads_it_misleads_itself_alone(t):
     rules = Path(t.path("rules.toml"))
     rules.write_text("")

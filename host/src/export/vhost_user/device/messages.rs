@@ -26,8 +26,10 @@ enum Reply {
 }
 
 impl FrontEnd {
-    pub(super) fn receive(&mut self, engine: &mut Engine) {
-        while !self.ending && self.stopping.is_none() && self.halt == Halt::No {
+    /// Takes messages in, `most` at most.
+    pub(super) fn receive(&mut self, engine: &mut Engine, most: &mut u32) {
+        while *most > 0 && !self.ending && self.stopping.is_none() && self.halt == Halt::No {
+            *most -= 1;
             match self.socket.receive() {
                 Ok(message) => self.take_message(engine, message),
                 Err(NoMessage::NotYet) => return,
