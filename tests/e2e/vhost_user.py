@@ -361,6 +361,23 @@ def a_ring_that_is_stopped_has_nothing_under_way_and_goes_on_where_it_was(t):
 
 
 @test(fairlift_only=True)
+def the_last_call_of_a_ring_that_stops_is_by_the_descriptor_that_it_had(t):
+    server, sockets = serve(t, "slow=null:1M,delay=1s")
+    with FrontEnd(sockets / "slow") as guest:
+        ring = guest.rings[0]
+        until(lambda: select.select([ring.call_fd], [], [], 0)[0], "the guest is called as its ring is taken up")
+        os.eventfd_read(ring.call_fd)
+        ring.submit(IN, 0, length=SECTOR)
+        ring.kick()
+        until(lambda: in_flight(server) == 1, "a request is under way")
+        # In one breath: both are there when the request ends.
+        guest.send(GET_VRING_BASE, struct.pack("=II", 0, 0))
+        guest.send(SET_VRING_CALL, struct.pack("=Q", 0), [os.eventfd(0)])
+        guest.receive()
+        assert select.select([ring.call_fd], [], [], 10)[0], "the guest was not called for a request that has ended"
+
+
+@test(fairlift_only=True)
 def a_guest_that_vanishes_leaves_its_memory_mapped_until_its_requests_have_ended(t):
     rules = Path(t.path("rules.toml"))
     rules.write_text("[[fault]]\nhang = true\n")

@@ -111,7 +111,7 @@ impl FrontEnd {
             Request::SetVringKick { ring, with_descriptor: false } => {
                 return Err(format!("ring {ring} without a descriptor: rings are not polled here"));
             }
-            Request::SetVringCall { ring, .. } => self.set_call(ring, descriptors.pop())?,
+            Request::SetVringCall { ring, .. } => self.set_call(engine, ring, descriptors.pop())?,
             Request::SetVringErr { ring, .. } => self.vring(ring).map(|_| ())?,
             Request::SetVringEnable { ring, on } => self.enable(engine, ring, on)?,
             Request::GetConfig { offset, size, flags } => {
@@ -212,10 +212,14 @@ impl FrontEnd {
         self.start(engine, number)
     }
 
-    fn set_call(&mut self, ring: u32, fd: Option<OwnedFd>) -> Result<(), String> {
+    fn set_call(&mut self, engine: &mut Engine, ring: u32, fd: Option<OwnedFd>) -> Result<(), String> {
         fd.as_ref().map_or(Ok(()), is_event)?;
         let (_, vring) = self.vring(ring)?;
-        vring.call = fd;
+        if let Some(before) = std::mem::replace(&mut vring.call, fd) {
+            // A collected call names it, by a number that would be another file's.
+            engine.ring.submit();
+            drop(before);
+        }
         vring.ring.iter_mut().for_each(Ring::owe_call);
         Ok(())
     }
