@@ -3,6 +3,7 @@ mean harm. A real guest is in tests/vm."""
 
 import itertools
 import mmap
+import resource
 import struct
 
 from flush_disk import Disk
@@ -791,6 +792,22 @@ def a_second_front_end_is_refused_and_a_thousand_connects_leave_nothing(t):
         lines = [line for line in server.log().splitlines() if "a second front-end was refused" in line]
         equal(len(lines), 1, "lines about it")
     server.fds_settle(base)
+
+
+@test(fairlift_only=True)
+def a_front_end_that_came_when_there_were_no_descriptors_is_served_once_there_are(t):
+    server, sockets = serve(t, "disk=mem:1M")
+    time.sleep(0.5)  # or the client that found it ready has a descriptor still
+    used = {int(fd) for fd in os.listdir(f"/proc/{server.pid}/fd")}
+    before = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (min(set(range(1024)) - used), before[1]))
+    guest = FrontEnd(sockets / "disk", start=False)
+    until(lambda: "a front-end could not be accepted" in server.log(), "a line about that")
+    assert "a front-end has connected" not in server.log(), "there was a descriptor left"
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, before)
+    guest.socket.settimeout(20)
+    guest.negotiate()
+    guest.socket.close()
 
 
 @test(fairlift_only=True)
