@@ -37,5 +37,10 @@ truncate -s 128M /tmp/image
 order set export alice size=auto
 until grep -q "keeps its size" /tmp/server.log; do sleep 0.1; done
 grep "keeps its size" /tmp/server.log | head -1
+kill -9 $server; wait $server || true
+truncate -s 192M /tmp/image
+serve alice=file:/tmp/image --ublk
+until [ "$(grep -c "keeps its size" /tmp/server.log)" = 2 ]; do sleep 0.1; done
+echo "told again of its size"
 stop
 echo "left: $(left)"

@@ -185,7 +185,7 @@ impl BlockDevice {
             ));
         }
         let info = maker.add(recovers, mark, workers)?;
-        let device = maker.device(&info, export.size, false);
+        let device = maker.device(&info, maker.params.size, false);
         if device.info.by_path() {
             until_ours(&device_path(info.id)).map_err(|error| {
                 format!(
@@ -300,6 +300,7 @@ impl BlockDevice {
         }
         *stage = Stage::Live;
         self.is_live.store(true, Ordering::Release);
+        drop(stage);
         let (path, recovered) = (self.path(), self.recovered);
         tracing::info!(
             export = self.name,
@@ -310,6 +311,10 @@ impl BlockDevice {
         );
         if !self.is_handed {
             service.events.tell("attached", vec![("export", self.name.clone()), ("device", path)]);
+        }
+        // The export may have grown since the device was made, by this server or the one before.
+        if let Some(export) = service.exports().get(self.export) {
+            self.grow(export);
         }
         Ok(())
     }
@@ -381,17 +386,18 @@ impl BlockDevice {
     }
 
     /// Whether it is to become as large as its export.
-    pub(super) fn grows_to(&self, size: u64) -> bool {
-        size > self.size.load(Ordering::Acquire)
+    pub(super) fn grows_to(&self, export: &Export) -> bool {
+        self.offer(export).size > self.size.load(Ordering::Acquire)
     }
 
     /// It becomes as large as its export, where the kernel can do that.
-    pub(super) fn grow(&self, size: u64) {
+    pub(super) fn grow(&self, export: &Export) {
         let stage = self.at_work();
-        if *stage != Stage::Live || !self.grows_to(size) {
+        if *stage != Stage::Live || !self.grows_to(export) {
             return;
         }
-        self.size.store(size, Ordering::Release);
+        let size = self.offer(export).size;
+        let before = self.size.swap(size, Ordering::AcqRel);
         let (export, path) = (&self.name, self.path());
         if self.features & proto::UPDATE_SIZE == 0 {
             tracing::warn!(
@@ -406,7 +412,10 @@ impl BlockDevice {
         });
         match stopped {
             Ok(()) => tracing::info!(export, path, size, "ublk: the device has grown"),
-            Err(why) => tracing::error!("export {export:?}: {path} keeps its size: {why}"),
+            Err(why) => {
+                self.size.store(before, Ordering::Release); // it is tried again when the export changes
+                tracing::error!("export {export:?}: {path} keeps its size: {why}");
+            }
         }
     }
 
