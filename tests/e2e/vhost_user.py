@@ -78,6 +78,7 @@ def a_device_tells_what_it_is(t):
         equal(struct.unpack("<Q", space[:8])[0], 2 * MIB // SECTOR, "its size")
         equal(struct.unpack("<I", space[20:24])[0], SECTOR, "its block")
         equal((space[24], space[32], struct.unpack("<H", space[34:36])[0]), (3, 1, 64), "topology, write cache, rings")
+        equal(struct.unpack("<II", space[8:16]), (128 << 10, 254), "the longest piece of a request, and the most")
         equal(disk.config(8, 256)[52:], bytes(204), "there is nothing behind the configuration")
         fixed.write(0, bytes(SECTOR))
         equal(fixed.rings[0].status, FAILED, "the status of a write to a disk that is read-only")
@@ -87,6 +88,11 @@ def a_device_tells_what_it_is(t):
         equal(disk.rings[0].status, FAILED, "the status of a read beyond the end")
         disk.write(0, b"x" * SECTOR)
         equal(disk.rings[0].status, OK, "and after all that it works")
+    for longest, pieces in ("64k", (4096, 16)), ("1m", (4096, 254)), ("100k", (4096, 25)):
+        server, sockets = serve(t, config=f'[server]\nrequest_max = "{longest}"\n[export.short]\nbacking = "mem:2M"\n')
+        with FrontEnd(sockets / "short") as disk:
+            equal(struct.unpack("<II", disk.config()[8:16]), pieces, f"the longest piece and the most, where a request has {longest}")
+        server.kill()
 
 
 @test(fairlift_only=True)

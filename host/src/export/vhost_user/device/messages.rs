@@ -115,7 +115,7 @@ impl FrontEnd {
             Request::SetVringErr { ring, .. } => self.vring(ring).map(|_| ())?,
             Request::SetVringEnable { ring, on } => self.enable(engine, ring, on)?,
             Request::GetConfig { offset, size, flags } => {
-                let space = config::space(&self.export, self.write_back);
+                let space = config::space(&self.export, self.offer.request_max, self.write_back);
                 return Ok(Reply::Payload(proto::config(offset, size, flags, &space), None));
             }
             Request::SetConfig { offset, ref data } => match (offset as usize, data.as_slice()) {
