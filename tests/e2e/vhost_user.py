@@ -3,6 +3,7 @@ mean harm. A real guest is in tests/vm."""
 
 import itertools
 import mmap
+import resource
 import struct
 
 from flush_disk import Disk
@@ -77,6 +78,7 @@ def a_device_tells_what_it_is(t):
         equal(struct.unpack("<Q", space[:8])[0], 2 * MIB // SECTOR, "its size")
         equal(struct.unpack("<I", space[20:24])[0], SECTOR, "its block")
         equal((space[24], space[32], struct.unpack("<H", space[34:36])[0]), (3, 1, 64), "topology, write cache, rings")
+        equal(struct.unpack("<II", space[8:16]), (128 << 10, 254), "the longest piece of a request, and the most")
         equal(disk.config(8, 256)[52:], bytes(204), "there is nothing behind the configuration")
         fixed.write(0, bytes(SECTOR))
         equal(fixed.rings[0].status, FAILED, "the status of a write to a disk that is read-only")
@@ -86,6 +88,11 @@ def a_device_tells_what_it_is(t):
         equal(disk.rings[0].status, FAILED, "the status of a read beyond the end")
         disk.write(0, b"x" * SECTOR)
         equal(disk.rings[0].status, OK, "and after all that it works")
+    for longest, pieces in ("64k", (4096, 16)), ("1m", (4096, 254)), ("100k", (4096, 25)):
+        server, sockets = serve(t, config=f'[server]\nrequest_max = "{longest}"\n[export.short]\nbacking = "mem:2M"\n')
+        with FrontEnd(sockets / "short") as disk:
+            equal(struct.unpack("<II", disk.config()[8:16]), pieces, f"the longest piece and the most, where a request has {longest}")
+        server.kill()
 
 
 @test(fairlift_only=True)
@@ -115,6 +122,29 @@ def a_write_without_a_cache_is_durable_when_it_ends(t):
 
 
 @test(fairlift_only=True)
+def a_guest_without_a_write_cache_has_none_at_the_next_server_either(t):
+    """QEMU does not say it again, and the guest sends no flushes."""
+    below = Disk(t)
+    for on in False, True:
+        server, sockets = serve(t, f"disk=file:{below.file}")
+        guest = FrontEnd(sockets / "disk")
+        guest.get_inflight(1, guest.size)
+        guest.ask(SET_CONFIG, struct.pack("=III", 32, 1, 0) + b"\0")
+        guest.ask(SET_CONFIG, struct.pack("=III", 32, 1, 0) + bytes([on]))
+        guest.read(0, SECTOR)
+        server.kill()
+        kept, guest.socket = guest, guest.socket.close()
+        server, _ = serve(t, f"disk=file:{below.file}")
+        with FrontEnd(sockets / "disk", kept=kept) as guest:
+            equal(guest.config(32, 1), bytes([on]), "whether there is a cache")
+            before = below.told()
+            for sector in range(4):
+                guest.write(sector, b"x" * SECTOR)
+            equal(below.told() - before, 0 if on else 4, "flushes of four writes")
+        server.kill()
+
+
+@test(fairlift_only=True)
 def rings_that_are_stopped_in_one_breath_all_stop(t):
     _, sockets = serve(t, "disk=mem:4M")
     with FrontEnd(sockets / "disk", rings=4) as guest:
@@ -125,6 +155,15 @@ def rings_that_are_stopped_in_one_breath_all_stop(t):
         while len(answers) < 4 * 20:
             answers += guest.socket.recv(4096)
         equal([struct.unpack("=I", answers[at + 12:at + 16])[0] for at in range(0, 80, 20)], [0, 1, 2, 3], "rings that have stopped")
+
+
+@test(fairlift_only=True)
+def a_guest_that_looks_by_itself_and_is_called_by_nothing_is_served_on(t):
+    _, sockets = serve(t, "disk=mem:1M")
+    with FrontEnd(sockets / "disk", size=16) as guest:
+        assert guest.ask(SET_VRING_CALL, struct.pack("=Q", 1 << 8)) == 0
+        for turn in range(40):
+            equal(guest.read(0, SECTOR), bytes(SECTOR), f"read {turn} of a ring of 16")
 
 
 # ---- exports that come, grow and go ----
@@ -326,6 +365,23 @@ def a_ring_that_is_stopped_has_nothing_under_way_and_goes_on_where_it_was(t):
         ring.free = list(range(10, 20))
         guest.read(0, SECTOR)
         equal(ring.status, OK, "the status of a read after that")
+
+
+@test(fairlift_only=True)
+def the_last_call_of_a_ring_that_stops_is_by_the_descriptor_that_it_had(t):
+    server, sockets = serve(t, "slow=null:1M,delay=1s")
+    with FrontEnd(sockets / "slow") as guest:
+        ring = guest.rings[0]
+        until(lambda: select.select([ring.call_fd], [], [], 0)[0], "the guest is called as its ring is taken up")
+        os.eventfd_read(ring.call_fd)
+        ring.submit(IN, 0, length=SECTOR)
+        ring.kick()
+        until(lambda: in_flight(server) == 1, "a request is under way")
+        # In one breath: both are there when the request ends.
+        guest.send(GET_VRING_BASE, struct.pack("=II", 0, 0))
+        guest.send(SET_VRING_CALL, struct.pack("=Q", 0), [os.eventfd(0)])
+        guest.receive()
+        assert select.select([ring.call_fd], [], [], 10)[0], "the guest was not called for a request that has ended"
 
 
 @test(fairlift_only=True)
@@ -620,6 +676,25 @@ def kicks_without_end_and_calls_that_are_not_taken_do_no_harm(t):
 
 
 @test(fairlift_only=True)
+def messages_without_end_delay_nobody(t):
+    _, sockets = serve(t, "disk=mem:1M", "good=mem:1M", args=["--workers", "1"])
+    with FrontEnd(sockets / "disk") as guest, FrontEnd(sockets / "good") as neighbour:
+        if (pid := os.fork()) == 0:
+            many = struct.pack("=III", SET_OWNER, 1, 0) * 4096
+            with contextlib.suppress(OSError):
+                while True:
+                    guest.socket.sendall(many)
+            os._exit(0)
+        t.defer(os.waitpid, pid, 0)
+        t.defer(os.kill, pid, signal.SIGKILL)
+        time.sleep(0.5)
+        start = time.monotonic()
+        for _ in range(100):
+            equal(neighbour.read(0, SECTOR), bytes(SECTOR), "the neighbour's read meanwhile")
+        assert (took := time.monotonic() - start) < 20, f"a hundred reads of the neighbour took {took:.1f} s"
+
+
+@test(fairlift_only=True)
 def a_guest_that_writes_over_the_used_ring_or_never_reads_it_misleads_itself_alone(t):
     rules = Path(t.path("rules.toml"))
     rules.write_text("")
@@ -723,6 +798,22 @@ def a_second_front_end_is_refused_and_a_thousand_connects_leave_nothing(t):
         lines = [line for line in server.log().splitlines() if "a second front-end was refused" in line]
         equal(len(lines), 1, "lines about it")
     server.fds_settle(base)
+
+
+@test(fairlift_only=True)
+def a_front_end_that_came_when_there_were_no_descriptors_is_served_once_there_are(t):
+    server, sockets = serve(t, "disk=mem:1M")
+    time.sleep(0.5)  # or the client that found it ready has a descriptor still
+    used = {int(fd) for fd in os.listdir(f"/proc/{server.pid}/fd")}
+    before = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (min(set(range(1024)) - used), before[1]))
+    guest = FrontEnd(sockets / "disk", start=False)
+    until(lambda: "a front-end could not be accepted" in server.log(), "a line about that")
+    assert "a front-end has connected" not in server.log(), "there was a descriptor left"
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, before)
+    guest.socket.settimeout(20)
+    guest.negotiate()
+    guest.socket.close()
 
 
 @test(fairlift_only=True)

@@ -103,7 +103,7 @@ def block_devices_come_and_go_and_a_server_that_stands_still_goes_on(t):
     stopped = 60 if MANY >= 100 else 5
     console = guest(t, "ublk_many.sh", {}, 120 + 2 * MANY + stopped, f"many={MANY} stopped={stopped}")
     contains(console, "GUEST-RESULT disk rc=0", f"at once: {1 + MANY // 10}", f"stopped for {stopped} s: the same bytes; errors=0",
-             "behind the end: ", "before it: read", "keeps its size", "left: 0")
+             "read-only now: ", "written again", "behind the end: ", "before it: read", "keeps its size", "told again of its size", "left: 0")
     found = re.search(rf"after {MANY}: 1, threads of the server: (\d+), links: 1, open files: (\d+)", console)
     assert found and int(found[1]) < 20 and int(found[2]) < 40, f"what stays: {found and found[0]}"
 

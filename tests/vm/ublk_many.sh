@@ -23,6 +23,13 @@ sleep $stopped
 kill -CONT $server
 wait $reader
 [ "$(cat /tmp/sum)" = "$sum" ] && echo "stopped for $stopped s: the same bytes; errors=$(errors)"
+# What is refused has an end, and the device goes on.
+orders() { timeout 60 fairlift "$@" 2>&1; }
+orders set export alice read_only=true >/dev/null
+timeout 20 dd if=/dev/zero of=/dev/ublkb0 bs=64k count=1 oflag=direct 2>&1 | grep -oi '[a-z/]* error$' | sed 's/^/read-only now: /'
+orders set export alice read_only=false >/dev/null
+timeout 20 dd if=/dev/ublkb0 bs=1M count=8 iflag=direct 2>/dev/null | sha256sum >/tmp/sum
+[ "$(cat /tmp/sum)" = "$sum" ] && timeout 20 dd if=/dev/zero of=/dev/ublkb0 bs=64k count=1 oflag=direct 2>/dev/null && echo "written again"
 truncate -s 4M /tmp/image
 dd if=/dev/ublkb0 of=/dev/null bs=64k count=1 skip=512 iflag=direct 2>&1 | grep -oi '[a-z/]* error$' | sed 's/^/behind the end: /'
 dd if=/dev/ublkb0 of=/dev/null bs=64k count=1 iflag=direct 2>/dev/null && echo "before it: read"
@@ -30,5 +37,10 @@ truncate -s 128M /tmp/image
 order set export alice size=auto
 until grep -q "keeps its size" /tmp/server.log; do sleep 0.1; done
 grep "keeps its size" /tmp/server.log | head -1
+kill -9 $server; wait $server || true
+truncate -s 192M /tmp/image
+serve alice=file:/tmp/image --ublk
+until [ "$(grep -c "keeps its size" /tmp/server.log)" = 2 ]; do sleep 0.1; done
+echo "told again of its size"
 stop
 echo "left: $(left)"

@@ -18,6 +18,7 @@ mod handed;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -184,7 +185,7 @@ impl BlockDevice {
             ));
         }
         let info = maker.add(recovers, mark, workers)?;
-        let device = maker.device(&info, export.size, false);
+        let device = maker.device(&info, maker.params.size, false);
         if device.info.by_path() {
             until_ours(&device_path(info.id)).map_err(|error| {
                 format!(
@@ -299,6 +300,7 @@ impl BlockDevice {
         }
         *stage = Stage::Live;
         self.is_live.store(true, Ordering::Release);
+        drop(stage);
         let (path, recovered) = (self.path(), self.recovered);
         tracing::info!(
             export = self.name,
@@ -309,6 +311,10 @@ impl BlockDevice {
         );
         if !self.is_handed {
             service.events.tell("attached", vec![("export", self.name.clone()), ("device", path)]);
+        }
+        // The export may have grown since the device was made, by this server or the one before.
+        if let Some(export) = service.exports().get(self.export) {
+            self.grow(export);
         }
         Ok(())
     }
@@ -380,17 +386,18 @@ impl BlockDevice {
     }
 
     /// Whether it is to become as large as its export.
-    pub(super) fn grows_to(&self, size: u64) -> bool {
-        size > self.size.load(Ordering::Acquire)
+    pub(super) fn grows_to(&self, export: &Export) -> bool {
+        self.offer(export).size > self.size.load(Ordering::Acquire)
     }
 
     /// It becomes as large as its export, where the kernel can do that.
-    pub(super) fn grow(&self, size: u64) {
+    pub(super) fn grow(&self, export: &Export) {
         let stage = self.at_work();
-        if *stage != Stage::Live || !self.grows_to(size) {
+        if *stage != Stage::Live || !self.grows_to(export) {
             return;
         }
-        self.size.store(size, Ordering::Release);
+        let size = self.offer(export).size;
+        let before = self.size.swap(size, Ordering::AcqRel);
         let (export, path) = (&self.name, self.path());
         if self.features & proto::UPDATE_SIZE == 0 {
             tracing::warn!(
@@ -405,7 +412,10 @@ impl BlockDevice {
         });
         match stopped {
             Ok(()) => tracing::info!(export, path, size, "ublk: the device has grown"),
-            Err(why) => tracing::error!("export {export:?}: {path} keeps its size: {why}"),
+            Err(why) => {
+                self.size.store(before, Ordering::Release); // it is tried again when the export changes
+                tracing::error!("export {export:?}: {path} keeps its size: {why}");
+            }
         }
     }
 
@@ -606,20 +616,48 @@ pub(super) fn holder(id: u32) -> Option<String> {
     })
 }
 
-/// Where a block device, or a partition of it, is mounted.
+/// Where a block device, or something that is made of it, is mounted.
 fn mounts(id: u32) -> Vec<PathBuf> {
-    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let sys = PathBuf::from(format!("/sys/block/ublkb{id}"));
-    let number = |place: &Path| std::fs::read_to_string(place.join("dev")).ok().map(|text| text.trim().to_owned());
-    let parts = std::fs::read_dir(&sys).into_iter().flatten().filter_map(|entry| number(&entry.ok()?.path()));
-    let numbers: Vec<_> = parts.chain(number(&sys)).collect();
-    let line = |line: &str| {
-        let mut words = line.split(' ').skip(2);
-        let device = words.next()?;
-        let place = words.nth(1)?;
-        numbers.iter().any(|number| number == device).then(|| PathBuf::from(place.replace("\\040", " ")))
+    let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let numbers = numbers(&PathBuf::from(format!("/sys/block/ublkb{id}")));
+    mounted(&String::from_utf8_lossy(&text), &numbers, |source| {
+        // Another path may be on a file system that hangs.
+        let path = Some(source).filter(|source| source.starts_with("/dev/"))?;
+        let there = std::fs::metadata(path).ok().filter(|there| there.file_type().is_block_device())?;
+        Some(format!("{}:{}", rustix::fs::major(there.rdev()), rustix::fs::minor(there.rdev())))
+    })
+}
+
+/// The numbers of a block device, of its partitions, and of the volumes on them.
+fn numbers(device: &Path) -> Vec<String> {
+    let entries = |place: &Path| {
+        let there = std::fs::read_dir(place).into_iter().flatten().filter_map(Result::ok);
+        there.map(|entry| entry.path()).collect::<Vec<_>>()
     };
-    text.lines().filter_map(line).collect()
+    let own = std::fs::read_to_string(device.join("dev")).ok().map(|text| text.trim().to_owned());
+    let partitions = entries(device).into_iter().filter(|entry| entry.join("partition").exists());
+    let above = partitions.chain(entries(&device.join("holders")));
+    own.into_iter().chain(above.flat_map(|entry| numbers(&entry))).collect()
+}
+
+/// The places at which block devices of these numbers are mounted, in the kernel's list of mounts. One that may have several devices, as btrfs,
+/// has a number of its own there: it is known by the device that is named, whose number is asked.
+fn mounted(list: &str, numbers: &[String], number_of: impl Fn(&str) -> Option<String>) -> Vec<PathBuf> {
+    let is_it = |number: &str| numbers.iter().any(|one| one == number);
+    let line = |line: &str| {
+        let (mount, system) = line.split_once(" - ")?;
+        let mut words = mount.split(' ').skip(2);
+        let (device, place) = (words.next()?, words.nth(1)?);
+        let named = || number_of(&unescaped(system.split(' ').nth(1)?)).filter(|number| is_it(number));
+        (is_it(device) || named().is_some()).then(|| unescaped(place).into())
+    };
+    list.lines().filter_map(line).collect()
+}
+
+/// A path in that list, where some characters are numbers.
+fn unescaped(path: &str) -> String {
+    let numbers = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\")];
+    numbers.iter().fold(path.to_owned(), |path, (number, is)| path.replace(number, is))
 }
 
 /// Has what is written to a block device, and to file systems on it, arrive.
@@ -711,5 +749,39 @@ mod tests {
             assert_ne!(one, other);
         }
         assert_eq!(one, 0xfa179d2ae00121d8, "the same in every version of us");
+    }
+
+    /// blockdev.4
+    #[test]
+    fn what_is_mounted_of_a_device_is_known_whatever_is_in_between() {
+        let list = r"22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
+40 22 259:0 / /srv/plain rw,relatime shared:9 - ext4 /dev/ublkb3 rw
+41 22 259:1 / /srv/a\040\134part rw,relatime - xfs /dev/ublkb3p1 rw
+42 22 253:0 / /srv/volume rw,relatime shared:2 master:3 - ext4 /dev/mapper/of\040ublk rw
+43 22 0:45 /sub /srv/btrfs rw,relatime shared:4 - btrfs /dev/fairlift/alice rw,subvolid=5
+44 22 0:46 / /srv/another rw,relatime - btrfs /dev/vdb rw
+45 22 0:47 / /run/other rw,relatime - tmpfs tmpfs rw";
+        let numbers = ["259:0", "259:1", "253:0"].map(str::to_owned);
+        let number_of = |source: &str| match source {
+            "/dev/fairlift/alice" => Some("259:0".into()),
+            "/dev/vdb" => Some("254:16".into()),
+            _ => None,
+        };
+        let places = ["/srv/plain", r"/srv/a \part", "/srv/volume", "/srv/btrfs"].map(PathBuf::from);
+        assert_eq!(mounted(list, &numbers, number_of), places);
+    }
+
+    #[test]
+    fn the_partitions_of_a_device_and_the_volumes_on_them_have_numbers() {
+        let sys = std::env::temp_dir().join(format!("fairlift-sys-{}", std::process::id()));
+        for (of, number) in [("", "259:0"), ("ublkb3p1", "259:1"), ("ublkb3p1/holders/dm-0", "253:0"), ("queue", "9:9")]
+        {
+            std::fs::create_dir_all(sys.join(of)).unwrap();
+            std::fs::write(sys.join(of).join("dev"), format!("{number}\n")).unwrap();
+        }
+        std::fs::write(sys.join("ublkb3p1/partition"), "1\n").unwrap();
+        let found = numbers(&sys);
+        std::fs::remove_dir_all(&sys).unwrap();
+        assert_eq!(found, ["259:0", "259:1", "253:0"]);
     }
 }

@@ -418,6 +418,14 @@ impl From<Misfit> for Refusal {
     }
 }
 
+/// The kind of a write, in its descriptor.
+const WRITE: u8 = 1;
+
+/// How many bytes a write is of; `None`: the request is no write.
+pub(super) fn write_of(descriptor: &[u8; DESCRIPTOR]) -> Option<usize> {
+    (u32_at(descriptor, 0) as u8 == WRITE).then(|| u32_at(descriptor, 4) as usize * Sector::SIZE as usize)
+}
+
 /// Reads a request's descriptor.
 ///
 /// # Errors
@@ -429,7 +437,7 @@ pub fn request(bytes: &[u8; DESCRIPTOR], offer: &Offer) -> Result<BlockRequest, 
     let (kind, len) = (kind_and_flags as u8, u64::from(sectors) * Sector::SIZE);
     let (op, can) = match kind {
         0 => (Op::Read, true),
-        1 => (Op::Write, true),
+        WRITE => (Op::Write, true),
         2 => return Ok(BlockRequest::new(Op::Flush, 0, 0)),
         3 => (Op::Discard, offer.discard),
         5 => (Op::WriteZeroes, offer.write_zeroes),

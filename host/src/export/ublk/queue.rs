@@ -2,7 +2,8 @@
 //!
 //! blkqueue.1  A request is told its end when the device below has let go of its memory, and not before. A reader's data stays where it is
 //!             until the kernel has taken the end.
-//! blkqueue.2  A write's descriptor is read again with its data, which may be less by then; never more.
+//! blkqueue.2  A write is decoded once its data is there, which may be less by then than was announced; never more. The driver takes no end of a write
+//!             whose data it still has: so that of a write which is refused is fetched, too.
 //! blkqueue.3  A request that must wait (for memory, for room in the disk's queue) waits in order with the others of its queue.
 //! blkqueue.4  A device that is left for another server answers what it has begun with, and begins with nothing more.
 //! blkqueue.5  Before another server takes a queue over, each request that was begun with has ended, and the kernel has taken its end. The others
@@ -54,8 +55,10 @@ type Decoded = Result<BlockRequest, Refusal>;
 enum Slot {
     /// The kernel has it.
     Away,
-    /// There is a request.
+    /// There is a request, and no write.
     Requested(Decoded),
+    /// There is a write of this many bytes, whose data the kernel has.
+    Announced(usize),
     /// The kernel puts a write's data into this memory.
     Filling(Buffer),
     /// There is a write, with its data.
@@ -121,8 +124,8 @@ impl UblkQueue {
                 self.waiting.push_back(tag);
             }
             (Slot::Away, proto::REQUEST | proto::NEEDS_MEMORY) => {
-                let what = self.read(tag);
-                self.slots[usize::from(tag)] = Slot::Requested(what);
+                let write = proto::write_of(&self.descriptors.read(tag));
+                self.slots[usize::from(tag)] = write.map_or_else(|| Slot::Requested(self.read(tag)), Slot::Announced);
                 self.waiting.push_back(tag);
             }
             (slot, _) => {
@@ -176,14 +179,15 @@ impl UblkQueue {
         }
         let slot = &mut self.slots[usize::from(tag)];
         let (what, memory) = match slot {
+            Slot::Announced(bytes) => {
+                let Some(buffer) = engine.pool.get(*bytes) else { return false };
+                let addr = buffer.as_ptr() as u64;
+                *slot = Slot::Filling(buffer);
+                self.ask(engine, Ask::GetData, tag, 0, addr);
+                return true;
+            }
             Slot::Requested(Ok(what)) if what.op.has_payload() => {
                 let Some(buffer) = engine.pool.get(what.len as usize) else { return false };
-                if what.op == Op::Write {
-                    let addr = buffer.as_ptr() as u64;
-                    *slot = Slot::Filling(buffer);
-                    self.ask(engine, Ask::GetData, tag, 0, addr);
-                    return true;
-                }
                 (Ok(*what), Memory::Pool(buffer))
             }
             Slot::Requested(what) => (*what, Memory::None),

@@ -261,9 +261,9 @@ impl Protocol for Ublks {
 
     fn follow(self: &Arc<Self>, exports: &[Arc<Export>]) {
         for export in exports {
-            if let Some(device) = self.of(export.id).filter(|device| device.grows_to(export.size)) {
-                let size = export.size;
-                self.spawn(move || device.grow(size));
+            if let Some(device) = self.of(export.id).filter(|device| device.grows_to(export)) {
+                let export = Arc::clone(export);
+                self.spawn(move || device.grow(&export));
             }
         }
     }

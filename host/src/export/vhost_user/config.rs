@@ -54,6 +54,7 @@ pub(super) fn features(export: &Export) -> u64 {
         (true, VIRTIO_F_VERSION_1),
         (true, VIRTIO_RING_F_INDIRECT_DESC),
         (true, VIRTIO_RING_F_EVENT_IDX),
+        (true, blk::VIRTIO_BLK_F_SIZE_MAX),
         (true, blk::VIRTIO_BLK_F_SEG_MAX),
         (true, blk::VIRTIO_BLK_F_BLK_SIZE),
         (true, blk::VIRTIO_BLK_F_TOPOLOGY),
@@ -85,14 +86,23 @@ pub(super) const fn writes_through(features: u64, write_back: bool) -> bool {
     !flushes || chooses && !write_back
 }
 
+/// The most pieces of a request, and the longest one: together no more than the longest request that is served.
+fn pieces(request_max: u64) -> (u32, u32) {
+    const PAGE: u64 = 4096;
+    let pieces = (request_max / PAGE).clamp(1, SEGMENTS_MAX.into());
+    (pieces as u32, (request_max / pieces / PAGE * PAGE) as u32)
+}
+
 /// The configuration that a guest reads.
-pub(super) fn space(export: &Export, write_back: bool) -> [u8; SPACE] {
+pub(super) fn space(export: &Export, request_max: u64, write_back: bool) -> [u8; SPACE] {
     let block = export.facts.block();
     let align = block.max(4096);
     let mut space = [0; SPACE];
     let mut put = |at: usize, bytes: &[u8]| space[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, &(export.size / Sector::SIZE).to_le_bytes());
-    put(12, &SEGMENTS_MAX.to_le_bytes());
+    let (pieces, longest) = pieces(request_max);
+    put(8, &longest.to_le_bytes());
+    put(12, &pieces.to_le_bytes());
     put(20, &block.to_le_bytes());
     put(24, &[(align / block).ilog2() as u8, 0]);
     put(26, &((align / block) as u16).to_le_bytes());

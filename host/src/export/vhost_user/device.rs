@@ -35,6 +35,10 @@ use crate::export::{Export, listen, narrowed};
 use requests::Begin;
 use vring::Vring;
 
+/// Messages of a front-end that are taken in at once. Chosen: QEMU sets up ten rings with as many; one that sends without end keeps a worker for
+/// no longer than that.
+const MESSAGES: u32 = 64;
+
 /// After this many calls of a guest, one is waited for.
 const CALLS: u32 = 256;
 
@@ -227,7 +231,7 @@ impl FrontEnd {
 
     pub(super) fn readable(&mut self, engine: &mut Engine) {
         self.listening = false;
-        self.receive(engine);
+        self.receive(engine, &mut { MESSAGES });
     }
 
     /// A ring was kicked; the kernel polls it no more if there is no `more`.
@@ -370,6 +374,7 @@ impl FrontEnd {
             }
         }
         // The next message may stop another ring, and nothing else would bring us here again.
+        let mut messages = MESSAGES;
         while let Some(number) = self.stopping
             && self.vrings[number].ring.as_ref().is_none_or(|ring| ring.in_flight == 0)
         {
@@ -379,7 +384,7 @@ impl FrontEnd {
                 let payload = proto::base(number as u32, self.vrings[number].base);
                 let code = vhost::vhost_user::message::FrontendReq::GET_VRING_BASE.into();
                 self.send(engine, code, &payload, None);
-                self.receive(engine);
+                self.receive(engine, &mut messages);
             }
         }
         for number in 0..self.vrings.len() {
@@ -395,12 +400,9 @@ impl FrontEnd {
 
     fn call(&mut self, engine: &mut Engine, number: usize) -> Result<(), String> {
         let name = Name { device: self.number, ring: number };
-        let Vring { ring: Some(ring), call: Some(call), calls, calling, .. } = &mut self.vrings[number] else {
-            return Ok(());
-        };
-        if !ring.calls()? {
-            return Ok(());
-        }
+        let Vring { ring: Some(ring), call, calls, calling, .. } = &mut self.vrings[number] else { return Ok(()) };
+        // Asked also of a guest that is called by nothing, because it looks by itself: the turn's ends are counted anew (ring.4).
+        let (true, Some(call)) = (ring.calls()?, call) else { return Ok(()) };
         *calls += 1;
         // The kernel keeps each call until it is taken. From a monitor that takes none, it would keep any number.
         let waited_for = calls.is_multiple_of(CALLS) && !self.ending;

@@ -41,6 +41,8 @@ pub(crate) struct VhostUser {
     access: Arc<Access>,
     /// Front-ends that found their listener taken: one for each listener.
     waiting: Vec<Candidate>,
+    /// When to look again at listeners, by the numbers of their exports, at which more may be.
+    accept_again: BTreeMap<u64, Instant>,
     draining: bool,
     /// Front-ends are held, for another server or until one hands them over.
     holds: bool,
@@ -59,6 +61,7 @@ impl VhostUser {
             present: Present::default(),
             access: Arc::clone(&service.exports().access),
             waiting: Vec::new(),
+            accept_again: BTreeMap::new(),
             draining: false,
             holds: service.hold.is_on(),
             service,
@@ -101,14 +104,14 @@ impl VhostUser {
     }
 
     fn accept(&mut self, engine: &mut Engine, listener: &Arc<GuestListener>) {
-        loop {
+        for _ in 0..ACCEPTS {
             let fd = match accept_with(&listener.socket.fd, SocketFlags::CLOEXEC) {
                 Ok(fd) => fd,
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(error) => {
                     tracing::warn!(export = listener.name, %error, "vhost-user: a front-end could not be accepted");
-                    return;
+                    break;
                 }
             };
             // A stranger keeps nobody from the listener.
@@ -122,6 +125,23 @@ impl VhostUser {
                 self.waiting.push(Candidate { listener: Arc::clone(listener), fd, until: engine.now + PATIENCE });
             } else {
                 refuse(listener);
+            }
+        }
+        // The kernel tells of those that come later, and of none that waits there.
+        self.accept_again.insert(listener.export, engine.now + ACCEPT_PAUSE);
+    }
+
+    /// Whether front-ends are let in by the listener of an export.
+    fn is_open(&self, export: u64) -> bool {
+        !self.draining && !self.holds && lock(&self.common.list).contains_key(&export)
+    }
+
+    fn look_at_listeners_again(&mut self, engine: &mut Engine) {
+        let is_due = |_: &u64, at: &mut Instant| *at <= engine.now;
+        let due: Vec<_> = self.accept_again.extract_if(.., is_due).collect();
+        for (export, _) in due {
+            if let Some(listener) = self.listeners.get(&export).cloned().filter(|_| self.is_open(export)) {
+                self.accept(engine, &listener);
             }
         }
     }
@@ -244,6 +264,12 @@ struct Candidate {
 /// that time on a disk that works, and QEMU asks again after a second.
 const PATIENCE: Duration = fairlift_core::time::secs(1);
 
+/// Front-ends that are accepted at once, at one listener. Chosen: those that come and go without end keep a worker for no longer than that.
+const ACCEPTS: usize = 64;
+
+/// How long a listener is left alone after these, or where none could be accepted. Chosen: as with clients of NBD.
+const ACCEPT_PAUSE: Duration = fairlift_core::time::ms(100);
+
 /// How often it is looked whether it is.
 const LOOK_AGAIN: Duration = fairlift_core::time::ms(5);
 
@@ -267,9 +293,8 @@ impl Front for VhostUser {
                 self.touch(device);
             }
             UserData::Accept(export) => {
-                let is_there = !self.draining && !self.holds && lock(&self.common.list).contains_key(&export);
                 let listener = if more { self.listeners.get(&export).cloned() } else { self.listeners.remove(&export) };
-                if let Some(listener) = listener.filter(|_| is_there) {
+                if let Some(listener) = listener.filter(|_| self.is_open(export)) {
                     self.accept(engine, &listener);
                     if !more {
                         self.listen(engine, listener);
@@ -291,6 +316,9 @@ impl Front for VhostUser {
     fn look_at_clock(&mut self, engine: &mut Engine) {
         if !self.waiting.is_empty() {
             self.look_at_waiting(engine);
+        }
+        if !self.accept_again.is_empty() {
+            self.look_at_listeners_again(engine);
         }
         self.watch(false);
     }
@@ -359,7 +387,8 @@ impl Front for VhostUser {
     }
 
     fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        (!self.waiting.is_empty()).then(|| now + LOOK_AGAIN)
+        let waiting = (!self.waiting.is_empty()).then(|| now + LOOK_AGAIN);
+        waiting.into_iter().chain(self.accept_again.values().copied()).min()
     }
 
     fn is_over(&self, _engine: &Engine) -> bool {

@@ -7,6 +7,9 @@
 //!
 //! inflight.1  A request is in the table before it is given to a device, and until the guest is told of its end.
 //! inflight.2  The next server does what is in the table, in the order in which it was taken.
+//! inflight.3  The tables also say whether the guest has switched its write cache off. Front-ends do not say it again to the next server, whose
+//!             writes would end before they are durable, and the guest does not flush them. The specification has a word for features there,
+//!             which no server has used.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -19,6 +22,7 @@ use crate::kernel::lent::Lent;
 
 /// Before the descriptors: features (8), version (2), descriptors (2), the last one that ended (2), and the used ring's index of then (2).
 const HEAD: usize = 16;
+const FEATURES: usize = 0;
 const VERSION: usize = 8;
 const DESCRIPTORS: usize = 10;
 const LAST: usize = 12;
@@ -27,6 +31,8 @@ const USED: usize = 14;
 const DESCRIPTOR: usize = 16;
 const BEFORE: usize = 6;
 const ORDER: usize = 8;
+/// Of the features of the first table: the guest has no write cache (inflight.3).
+const WRITES_THROUGH: u64 = 1 << 63;
 /// Each ring's table starts on a cache line.
 const ALIGN: usize = 64;
 
@@ -94,6 +100,16 @@ impl Inflight {
     /// Whether a ring of this size has a table.
     pub(super) const fn has(&self, ring: usize, size: u16) -> bool {
         ring < self.queues as usize && size <= self.size
+    }
+
+    /// Whether the guest had a write cache, as far as the previous server knew (inflight.3).
+    pub(super) fn write_back(&self) -> bool {
+        self.load::<u64>(FEATURES) & WRITES_THROUGH == 0
+    }
+
+    pub(super) fn keep_write_back(&self, write_back: bool) {
+        let others = self.load::<u64>(FEATURES) & !WRITES_THROUGH;
+        self.store(FEATURES, others | if write_back { 0 } else { WRITES_THROUGH });
     }
 
     fn store<T: AtomicAccess>(&self, at: usize, value: T) {
@@ -211,6 +227,19 @@ mod tests {
         table.ending(6); // and the used ring says 1, and then it is killed
         assert_eq!(Table::take_over(&next(&tables), 0, 8, 1).1, [4]);
         assert_eq!(Table::take_over(&next(&tables), 0, 8, 1).1, [4], "and so for the one after that");
+    }
+
+    /// inflight.3
+    #[test]
+    fn the_next_server_knows_that_the_guest_has_no_write_cache() {
+        let tables = tables();
+        assert!(next(&tables).write_back());
+        tables.keep_write_back(false);
+        assert!(!next(&tables).write_back());
+        Table::take_over(&tables, 0, 8, 0).0.took(7);
+        assert_eq!(Table::take_over(&next(&tables), 0, 8, 0).1, [7]);
+        tables.keep_write_back(true);
+        assert!(next(&tables).write_back());
     }
 
     #[test]

@@ -164,6 +164,7 @@ impl FrontEnd {
         };
         let vrings = rings.into_iter().enumerate().map(ring).collect::<Result<_, _>>().map_err(unreadable)?;
         let (shared, tables) = (shared.transpose().map_err(fail)?, tables.transpose().map_err(fail)?);
+        tables.iter().for_each(|tables: &Arc<Inflight>| tables.keep_write_back(write_back)); // an older server did not
         // Listeners come first.
         let listener = lock(&listeners.list).get(&export.id).cloned();
         let listener = listener

@@ -26,8 +26,10 @@ enum Reply {
 }
 
 impl FrontEnd {
-    pub(super) fn receive(&mut self, engine: &mut Engine) {
-        while !self.ending && self.stopping.is_none() && self.halt == Halt::No {
+    /// Takes messages in, `most` at most.
+    pub(super) fn receive(&mut self, engine: &mut Engine, most: &mut u32) {
+        while *most > 0 && !self.ending && self.stopping.is_none() && self.halt == Halt::No {
+            *most -= 1;
             match self.socket.receive() {
                 Ok(message) => self.take_message(engine, message),
                 Err(NoMessage::NotYet) => return,
@@ -109,21 +111,26 @@ impl FrontEnd {
             Request::SetVringKick { ring, with_descriptor: false } => {
                 return Err(format!("ring {ring} without a descriptor: rings are not polled here"));
             }
-            Request::SetVringCall { ring, .. } => self.set_call(ring, descriptors.pop())?,
+            Request::SetVringCall { ring, .. } => self.set_call(engine, ring, descriptors.pop())?,
             Request::SetVringErr { ring, .. } => self.vring(ring).map(|_| ())?,
             Request::SetVringEnable { ring, on } => self.enable(engine, ring, on)?,
             Request::GetConfig { offset, size, flags } => {
-                let space = config::space(&self.export, self.write_back);
+                let space = config::space(&self.export, self.offer.request_max, self.write_back);
                 return Ok(Reply::Payload(proto::config(offset, size, flags, &space), None));
             }
             Request::SetConfig { offset, ref data } => match (offset as usize, data.as_slice()) {
-                (config::WRITE_BACK, [on]) => self.write_back = *on != 0,
+                (config::WRITE_BACK, [on]) => {
+                    self.write_back = *on != 0;
+                    self.tables.iter().for_each(|tables| tables.keep_write_back(self.write_back));
+                }
                 _ => return Err(format!("{} bytes at {offset}: only the write cache can be set", data.len())),
             },
             Request::GetInflight { queues, size } => return self.make_tables(queues, size),
             Request::SetInflight { offset, queues, size, .. } => {
                 config::check_tables(queues, size)?;
-                self.tables = Some(Arc::new(Inflight::open(descriptor(), offset, queues, size)?));
+                let tables = Inflight::open(descriptor(), offset, queues, size)?;
+                self.write_back &= tables.write_back(); // inflight.3
+                self.keep(tables);
             }
             Request::SetBackendRequests => self.requests = Some(Socket::new(descriptor())),
         }
@@ -156,8 +163,13 @@ impl FrontEnd {
         config::check_tables(queues, size)?;
         let tables = Inflight::new(queues, size).map_err(|error| error.to_string())?;
         let (fd, payload) = tables.shared().map_err(|error| error.to_string())?;
-        self.tables = Some(Arc::new(tables));
+        self.keep(tables);
         Ok(Reply::Payload(payload, Some(fd)))
+    }
+
+    fn keep(&mut self, tables: Inflight) {
+        tables.keep_write_back(self.write_back);
+        self.tables = Some(Arc::new(tables));
     }
 
     // ---- rings ----
@@ -200,10 +212,14 @@ impl FrontEnd {
         self.start(engine, number)
     }
 
-    fn set_call(&mut self, ring: u32, fd: Option<OwnedFd>) -> Result<(), String> {
+    fn set_call(&mut self, engine: &mut Engine, ring: u32, fd: Option<OwnedFd>) -> Result<(), String> {
         fd.as_ref().map_or(Ok(()), is_event)?;
         let (_, vring) = self.vring(ring)?;
-        vring.call = fd;
+        if let Some(before) = std::mem::replace(&mut vring.call, fd) {
+            // A collected call names it, by a number that would be another file's.
+            engine.ring.submit();
+            drop(before);
+        }
         vring.ring.iter_mut().for_each(Ring::owe_call);
         Ok(())
     }
