@@ -52,6 +52,11 @@ impl Login {
         })
     }
 
+    /// Ceph's configuration.
+    pub(crate) fn conf(&self) -> &Path {
+        self.conf.as_deref().unwrap_or(Path::new("/etc/ceph/ceph.conf"))
+    }
+
     /// The options, as people write them: `,user=USER,conf=PATH,timeout=TIME`, and nothing for the usual values.
     pub(crate) fn written(&self, usual_timeout: Duration) -> String {
         let user = self.user.as_ref().map(|user| format!(",user={user}"));
@@ -119,10 +124,8 @@ impl Cluster {
         let conf = login.conf.as_ref().map(|path| text(&path.to_string_lossy())).transpose()?;
         // SAFETY: as above; without a path it looks at the usual places.
         let read = unsafe { (api.rados_conf_read_file)(handle, or_null(conf.as_deref())) };
-        done(read).map_err(|errno| {
-            let path = login.conf.as_deref().unwrap_or(Path::new("/etc/ceph/ceph.conf")).display();
-            format!("the configuration of Ceph, {path}: {}", says(errno))
-        })?;
+        done(read)
+            .map_err(|errno| format!("the configuration of Ceph, {}: {}", login.conf().display(), says(errno)))?;
         let seconds = login.timeout.as_millis().div_ceil(1000).to_string();
         // ceph.2; and the monitors are waited for as long.
         for (key, value) in
