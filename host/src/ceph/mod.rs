@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::{Arc, LazyLock, Weak};
 
+use fairlift_core::time::ms;
 use fairlift_core::units::parse_time;
 use fairlift_core::{Duration, Errno};
 
@@ -45,10 +46,14 @@ impl Login {
         timeout: Option<&str>,
         usual_timeout: Duration,
     ) -> Result<Self, String> {
+        let timeout = timeout.map_or(Ok(usual_timeout), parse_time).map_err(|why| format!("timeout: {why}"))?;
+        if timeout < ms(1) {
+            return Err("timeout: takes 1ms or more: a cluster that hangs would be waited for without end".into());
+        }
         Ok(Self {
             user: user.map(|user| user.strip_prefix("client.").unwrap_or(user).into()),
             conf: conf.map(PathBuf::from),
-            timeout: timeout.map_or(Ok(usual_timeout), parse_time).map_err(|why| format!("timeout: {why}"))?,
+            timeout,
         })
     }
 

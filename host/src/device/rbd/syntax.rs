@@ -140,6 +140,7 @@ mod tests {
             ("vms/alice,user=", "user needs a value"),
             ("vms/alice,user=a,user=b", "given twice"),
             ("vms/alice,timeout=5", "a time needs a unit"),
+            ("vms/alice,timeout=0s", "takes 1ms or more"),
             ("vms/t/alice,namespace=u", "has a namespace already"),
         ] {
             let says = parse(text, &OUTSIDE).expect_err(text);
