@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use fairlift::bench;
-use fairlift::config::Backing;
+use fairlift::config::{Backing, InUse};
 use fairlift_core::Duration;
 use fairlift_core::time::secs;
 use fairlift_lab::iostune::Facts;
@@ -70,7 +70,7 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
         measurement.target = Some(Target::Model(spec));
         return Ok(measurement);
     }
-    let backing = backing::parse(name).and_then(|backing| faults::settle(&backing)).map_err(device)?;
+    let mut backing = backing::parse(name).and_then(|backing| faults::settle(&backing)).map_err(device)?;
     backing::check(&backing).map_err(device)?;
     let shape = bench::shape(&backing).map_err(|error| device(error.to_string()))?;
     enough(shape.bytes).map_err(device)?;
@@ -98,6 +98,9 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
             may_be_destroyed(flags, &backing.about().shown)?;
         }
         facts.scratch = Some(shape.bytes);
+    }
+    if let (Backing::File(file), Some(WriteTo::Device(_))) = (&mut backing, &write_to) {
+        file.access.in_use = InUse::Allow; // it is in use by ourselves
     }
     measurement.warnings.extend(busy());
     measurement.target = Some(Target::Real { backing, facts, around, write_to });
