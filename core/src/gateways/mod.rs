@@ -344,7 +344,9 @@ impl Pool {
         };
         self.own.speed = self.speed.get();
         let before = core::mem::take(&mut self.own.groups);
-        for (path, counted) in groups {
+        // gossip.5: of a group those below it come first.
+        let mut above = BTreeSet::new();
+        for (path, counted) in groups.iter().rev() {
             let Counted { served, requests, waits, held, rates, settings } = *counted;
             let (served, rates) = (of_service * served, rates.map(|rate| of_requests * rate));
             let lately = match before.get(path).map(|group| group.lately) {
@@ -353,7 +355,8 @@ impl Pool {
             };
             let lately = if lately > QUIET { lately } else { 0.0 };
             // A limit is everybody's: of a group that has one and does nothing, the others still leave a little of it here (division.5).
-            if lately > 0.0 || waits || held || !settings.bounds.is_none() {
+            if lately > 0.0 || waits || held || !settings.bounds.is_none() || above.contains(&**path) {
+                above.extend(path.rfind('/').filter(|end| *end > 0).map(|end| &path[..end]));
                 let room = self.rooms.get(path).map_or(1.0, PoolRoom::factor);
                 self.own
                     .groups
