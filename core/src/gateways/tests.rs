@@ -379,8 +379,16 @@ fn two_gateways_of_one_name_are_told_of_once() {
     for instance in [2, 3, 2, 3, 2] {
         pool.hear("gw2", report(instance).as_bytes());
     }
+    let is_twin = |pool: &Pool| pool.gateways().iter().any(|seen| seen.is_twin);
     let twins = |pool: &mut Pool| pool.take_notes().into_iter().filter(|note| matches!(note, Note::Twin(_))).count();
     assert_eq!(twins(&mut pool), 1);
+    assert!(is_twin(&pool));
+    let mut left = Pool::new("gw2", 2);
+    for _ in 0..=STALE_MOST {
+        left.period(&BTreeMap::new(), 64.0);
+        pool.hear("gw2", left.report().write().as_bytes());
+    }
+    assert!(!is_twin(&pool), "the other one has another name by now");
     // One of a previous server is no twin of ours; one that takes the place of ours is.
     pool.hear("gw1", report(9).as_bytes());
     assert_eq!(twins(&mut pool), 0);
