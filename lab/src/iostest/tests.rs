@@ -601,3 +601,13 @@ fn the_timeline_adds_up_to_what_each_group_got() {
         assert!((bytes as f64 / 1024.0 / run.runtime_s - group.kb_s).abs() < 0.001);
     }
 }
+
+/// Else the index is no number, and the results could not be read again.
+#[test]
+fn a_group_under_a_limit_of_operations_that_did_none_is_no_reason_for_a_figure_that_is_no_number() {
+    let ceiling = Ceiling::of(Rates::NONE.with(Rate::Iops, 100));
+    let bounds = BTreeMap::from([("/g1".to_owned(), Bounds { ceiling, ..Bounds::default() })]);
+    let case = case(&Plan { groups: tree(&[100, 100]), bounds, ..plan(&["drr"]) });
+    let run = case.run_of(&measured(&[(1, 0), (2, 4096)]));
+    assert_eq!((run.groups[0].ideal, run.jain, run.share_error_max), (0.0, 1.0, 0.0));
+}
