@@ -75,7 +75,15 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     let mut workloads: Vec<Workload> = Vec::new();
     for name in distinct(&flags.workload) {
         match workloads_of(&name) {
-            Ok(some) => workloads.extend(some),
+            Ok(some) => {
+                for one in some {
+                    match workloads.iter().find(|other| other.name == one.name) {
+                        None => workloads.push(one),
+                        Some(same) if *same == one => {}
+                        Some(_) => note("--workload", format!("{name}: another workload is called \"{}\"", one.name)),
+                    }
+                }
+            }
             Err(says) => note("--workload", says),
         }
     }

@@ -336,6 +336,21 @@ fn workloads_come_from_a_file_too() {
     }
 }
 
+/// Runs of two workloads of one name would be taken for sets of one.
+#[test]
+fn a_workload_that_is_named_twice_is_run_once_and_two_of_one_name_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, two] = ["one", "two"].map(|name| dir.path().join(name).with_extension("toml"));
+    let text = "[w]\n[[w.roles]]\ndoes = \"direct-read\"\n";
+    std::fs::write(&one, text).unwrap();
+    std::fs::write(&two, text.replace("read", "write")).unwrap();
+    let count = |names: &str| planned(&format!("sim:nvme-plp --jobs 1 -w {names}")).map(|one| one.plan.workloads.len());
+    assert_eq!(count(&format!("drr,{},{}", one.display(), one.with_file_name("./one.toml").display())), Ok(2));
+    let refusal = count(&format!("{},{}", one.display(), two.display())).unwrap_err();
+    assert!(refusal.contains("two.toml: another workload is called \"w\""), "{refusal}");
+    assert_eq!(planned("sim:nvme-plp -w tenants,tenants:many").unwrap().plan.workloads.len(), 10);
+}
+
 #[test]
 fn a_tree_of_groups_comes_from_a_config_file() {
     let dir = tempfile::tempdir().unwrap();
