@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+from block_device import loop_device
 from harness import BINARY, MIB, contains, data, equal, main, sha256, test
 from iostest import Page
 
@@ -105,6 +106,20 @@ def ctrl_c_tells_what_was_measured_and_leaves_nothing(t):
     equal(code, 130, "the exit code")
     contains(text, "interrupted: the rest was not measured", "\nNoop\n")
     equal(stopped(signal.SIGKILL, 2)[0], -9, "the exit code after SIGKILL")
+
+
+@test(fairlift_only=True)
+def a_block_device_is_written_to_where_it_was_said_that_all_may_go(t):
+    device, image = loop_device(t, 64 * MIB)
+    Path(image).write_bytes(data(64 * MIB))
+    before = sha256(image)
+    flags = ["iostune", device, "--write", "--quick", "--time", "4"]
+    contains(t.run(BINARY, *flags, code=2), "destroys all data on", "--i-know-this-destroys-data")
+    equal(sha256(image), before, "the device after it was refused")
+    out = t.run(BINARY, *flags, "--i-know-this-destroys-data", seconds=60)
+    contains(out, "\nWrites\n", "each 4 KiB durable")
+    if sha256(image) == before:
+        raise AssertionError("nothing was written")
 
 
 @test(fairlift_only=True)

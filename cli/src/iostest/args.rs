@@ -35,8 +35,8 @@ Examples:
 
 Modelled disks are measured in virtual time: minutes of disk take seconds, and
 --seed makes the figures repeatable. Real disks are measured in real time.
-Workloads that write destroy the data of a file or block device; they run there
-only with --write-to-device.
+Workloads that write destroy the data of a file, a block device or another
+server's export; they run there only with --write-to-device.
 
 Ctrl-C: report the finished runs, exit 130. A second one: stop at once.
 ";
@@ -181,7 +181,7 @@ pub(crate) struct IostestArgs {
     #[arg(long)]
     pub(crate) raw: bool,
 
-    /// Allow workloads that write to destroy the data of a file or block device
+    /// Allow workloads that write to destroy the data of a disk that holds some
     #[arg(long)]
     pub(crate) write_to_device: bool,
 

@@ -1,6 +1,6 @@
 //! From flags to a plan of measurements; all mistakes are found here, before anything runs.
 //!
-//! plan.1  The content of a file or block device is not destroyed unless `--write-to-device` is given.
+//! plan.1  The content of a disk is not destroyed unless `--write-to-device` is given.
 //! plan.2  Choices that the flags leave open are made here, and [`command`] says all of them: the same words, the same run.
 
 use std::collections::BTreeMap;
@@ -75,7 +75,15 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     let mut workloads: Vec<Workload> = Vec::new();
     for name in distinct(&flags.workload) {
         match workloads_of(&name) {
-            Ok(some) => workloads.extend(some),
+            Ok(some) => {
+                for one in some {
+                    match workloads.iter().find(|other| other.name == one.name) {
+                        None => workloads.push(one),
+                        Some(same) if *same == one => {}
+                        Some(_) => note("--workload", format!("{name}: another workload is called \"{}\"", one.name)),
+                    }
+                }
+            }
             Err(says) => note("--workload", says),
         }
     }
@@ -177,7 +185,7 @@ fn check_device(
     note: Note<'_>,
 ) {
     let overwritten = match device {
-        Some(TestDisk::Real(Backing::File(file))) => Some(file.path.display().to_string()),
+        Some(TestDisk::Real(real)) if backing::holds_data(real) => Some(real.about().shown),
         Some(TestDisk::Served(Judged::Nbd(uri))) => Some(uri.clone()),
         _ => None,
     };

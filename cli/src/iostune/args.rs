@@ -20,8 +20,8 @@ Examples:
 
 Without --write nothing is written. With --write a file is not touched either:
 writes go to a scratch file (--scratch names it), which is removed at the end,
-even after a crash. A block device is written to only with
---i-know-this-destroys-data.
+even after a crash. A block device, or another server's export, is written to
+only with --i-know-this-destroys-data.
 
 Ctrl-C: report the figures so far, exit 130. A second one: stop at once.
 ";
@@ -58,7 +58,7 @@ pub(crate) struct IostuneArgs {
     #[arg(long, value_name = "FILE", requires = "write")]
     pub(crate) scratch: Option<PathBuf>,
 
-    /// With --write: write to the block device itself, which destroys all data on it
+    /// With --write: write to the disk itself, which destroys all data on it
     #[arg(long, requires = "write", conflicts_with = "scratch")]
     pub(crate) i_know_this_destroys_data: bool,
 

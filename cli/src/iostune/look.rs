@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use fairlift::bench;
-use fairlift::config::Backing;
+use fairlift::config::{Backing, InUse};
 use fairlift_core::Duration;
 use fairlift_core::time::secs;
 use fairlift_lab::iostune::Facts;
@@ -70,16 +70,15 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
         measurement.target = Some(Target::Model(spec));
         return Ok(measurement);
     }
-    let backing = backing::parse(name).and_then(|backing| faults::settle(&backing)).map_err(device)?;
+    let mut backing = backing::parse(name).and_then(|backing| faults::settle(&backing)).map_err(device)?;
     backing::check(&backing).map_err(device)?;
     let shape = bench::shape(&backing).map_err(|error| device(error.to_string()))?;
     enough(shape.bytes).map_err(device)?;
-    // RAM is empty at the start of every run.
-    let mut facts = Facts { bytes: shape.bytes, block: shape.block, scratch: None, at_rest: true };
+    let at_rest = !backing::holds_data(&backing);
+    let mut facts = Facts { bytes: shape.bytes, block: shape.block, scratch: None, at_rest };
     let (mut around, mut write_to) = (None, None);
     if let Backing::File(file) = &backing {
         let path = &file.path;
-        facts.at_rest = false;
         around = Around::of(path).filter(|_| !shape.in_ram);
         let is_file = path.is_file();
         measurement.warnings.extend(look_inside(path, shape).map_err(device)?);
@@ -92,10 +91,16 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
         if let Some(mounted) = mounted {
             measurement.warnings.push(format!("{mounted}: other I/O there disturbs the measurement"));
         }
-    } else if flags.scratch.is_some() || flags.i_know_this_destroys_data {
+    } else if at_rest && (flags.scratch.is_some() || flags.i_know_this_destroys_data) {
         return Err(("--write", "is enough for this disk, which holds no data".into()));
     } else if flags.write {
+        if !at_rest {
+            may_be_destroyed(flags, &backing.about().shown)?;
+        }
         facts.scratch = Some(shape.bytes);
+    }
+    if let (Backing::File(file), Some(WriteTo::Device(_))) = (&mut backing, &write_to) {
+        file.access.in_use = InUse::Allow; // it is in use by ourselves
     }
     measurement.warnings.extend(busy());
     measurement.target = Some(Target::Real { backing, facts, around, write_to });
@@ -180,20 +185,7 @@ fn where_to_write(
         }
         return Ok(WriteTo::Scratch(scratch));
     }
-    if let Some(scratch) = &flags.scratch {
-        let says = format!(
-            "{}: a file is not on this device, so its writes would not measure it; leave --scratch out",
-            scratch.display()
-        );
-        return Err(("--scratch", says));
-    }
-    if !flags.i_know_this_destroys_data {
-        let says = format!(
-            "destroys all data on {}; add --i-know-this-destroys-data to allow that, or leave --write out",
-            path.display()
-        );
-        return Err(("--write", says));
-    }
+    may_be_destroyed(flags, &path.display().to_string())?;
     if let Some(mounted) = mounted {
         return Err(("--write", format!("{}: {mounted}; nothing is written on it", path.display())));
     }
@@ -203,6 +195,24 @@ fn where_to_write(
         Ok(held) => Ok(WriteTo::Device(held)),
         Err(error) => Err(("--write", format!("{}: {}", path.display(), std::io::Error::from(error)))),
     }
+}
+
+/// Whether it was said that all data on the disk may go.
+fn may_be_destroyed(flags: &IostuneArgs, shown: &str) -> Result<(), (&'static str, String)> {
+    if let Some(scratch) = &flags.scratch {
+        let says = format!(
+            "{}: a file is not on this device, so its writes would not measure it; leave --scratch out",
+            scratch.display()
+        );
+        return Err(("--scratch", says));
+    }
+    if !flags.i_know_this_destroys_data {
+        let says = format!(
+            "destroys all data on {shown}; add --i-know-this-destroys-data to allow that, or leave --write out"
+        );
+        return Err(("--write", says));
+    }
+    Ok(())
 }
 
 /// Whether the machine is too busy for its rates to be the disk's.
@@ -239,6 +249,30 @@ mod tests {
         assert!(to(&named, false, None).contains("leave --scratch out"));
         std::fs::write(dir.path().join("image.iostune"), "kept").unwrap();
         assert!(to(&plain, true, None).contains("exists already and is left alone"));
+    }
+
+    /// The disks of another server hold data, too; RAM does not, and is as it was at the start of every run.
+    #[test]
+    fn no_other_disk_that_holds_data_is_written_over_unasked() {
+        let dir = tempfile::tempdir().unwrap();
+        let (image, rules) = (dir.path().join("image"), dir.path().join("rules.toml"));
+        std::fs::write(&image, vec![1; 32 << 20]).unwrap();
+        std::fs::write(&rules, "").unwrap();
+        let look_at = |inner: &str, i_know_this_destroys_data| {
+            let path = Some(format!("fault:{},inner={inner}", rules.display()));
+            look(&IostuneArgs { path, write: true, i_know_this_destroys_data, ..IostuneArgs::default() })
+        };
+        let facts = |inner: &str, is_sure| match look_at(inner, is_sure) {
+            Ok(Measurement { target: Some(Target::Real { facts, .. }), .. }) => Ok((facts.scratch, facts.at_rest)),
+            Ok(_) => panic!("{inner} is no model"),
+            Err((flag, says)) => Err(format!("{flag}: {says}")),
+        };
+        let image = image.display().to_string();
+        let refusal = facts(&image, false).unwrap_err();
+        assert!(refusal.starts_with("--write: destroys all data on ") && refusal.contains(&image), "{refusal}");
+        assert_eq!(facts(&image, true), Ok((Some(32 << 20), false)));
+        assert_eq!(facts("mem:32m", false), Ok((Some(32 << 20), true)));
+        assert!(facts("mem:32m", true).unwrap_err().contains("holds no data"));
     }
 
     #[test]

@@ -92,6 +92,15 @@ fn parse_model(text: &str) -> Result<(u64, Factory), String> {
     Ok((spec.size, Factory::new(move || spec.build(SEED))))
 }
 
+/// Whether it holds data, which writes would destroy. RAM and models are empty whenever they are opened.
+pub(crate) fn holds_data(backing: &Backing) -> bool {
+    match backing {
+        Backing::Null(_) | Backing::Mem(_) | Backing::Model(_) => false,
+        Backing::Fault(faulty) => holds_data(&faulty.inner),
+        Backing::File(_) | Backing::Nbd(_) | Backing::Rbd(_) | Backing::Overlay(_) | Backing::Qcow2(_) => true,
+    }
+}
+
 /// Whether a file backing is there and of a kind that holds data. Whether it can be used, its opening shows.
 pub(crate) fn check(backing: &Backing) -> Result<(), String> {
     use std::os::unix::fs::FileTypeExt as _;

@@ -145,15 +145,6 @@ impl PoolGroup<'_> {
         self.reports.iter().flatten().any(|one| of(one))
     }
 
-    /// How many times as much as was done such rates are, the greatest of them or the least; `None`: there are none, or nothing was done
-    /// that they count.
-    fn times(&self, rates: &Rates, pick: fn(f64, f64) -> f64) -> Option<f64> {
-        let times = |(rate, amount): (Rate, u64)| {
-            Some(amount as f64 / self.sum(|report| report.rates[rate as usize])).filter(|times| times.is_finite())
-        };
-        rates.iter().filter_map(times).reduce(pick)
-    }
-
     /// division.2: the part of its due that it has at each gateway.
     fn part_at_gateways(&self) -> Vec<f64> {
         let all = self.sum(|report| report.lately);
@@ -226,6 +217,14 @@ fn is_in(path: &str, above: &str) -> bool {
     above == "/" || path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// How many times as much as was done such rates are, the greatest of them or the least; `None`: there are none, or nothing was done
+/// that they count.
+fn times(rates: &Rates, done: impl Fn(usize) -> f64, pick: fn(f64, f64) -> f64) -> Option<f64> {
+    let times =
+        |(rate, amount): (Rate, u64)| Some(amount as f64 / done(rate as usize)).filter(|times| times.is_finite());
+    rates.iter().filter_map(times).reduce(pick)
+}
+
 /// division.1
 fn entitle(rows: &mut [PoolGroup<'_>], whole: f64) {
     let mut entitlement = Entitlement::new();
@@ -247,15 +246,20 @@ fn entitle(rows: &mut [PoolGroup<'_>], whole: f64) {
     for row in rows.iter().zip(&is_active).filter_map(|(row, is)| is.then_some(row)) {
         let served = row.sum(|report| report.served);
         let bounds = row.settings.map(|(.., settings)| settings.bounds).unwrap_or_default();
-        let most = row.times(&bounds.ceiling.max, f64::min).map_or(f64::INFINITY, |times| served * times.max(1.0));
+        let done = |rate| row.sum(|report| report.rates[rate]);
+        let most = times(&bounds.ceiling.max, done, f64::min).map_or(f64::INFINITY, |times| served * times.max(1.0));
         let waits = row.any(|report| report.waits);
         entitlement.demand(row.node, if waits { most.min(whole) } else { served });
     }
+    // A floor is that of all below the group, too.
+    let served = with_below(rows, |row| row.sum(|report| report.served));
+    let done: [_; Rate::COUNT] =
+        core::array::from_fn(|rate| with_below(rows, |row| row.sum(|report| report.rates[rate])));
     for (at, row) in rows.iter().enumerate() {
         let Some((.., settings)) = row.settings else { continue };
         let Some(node) = entitlement.of_group(GroupId(at as u16)) else { continue };
-        if let Some(times) = row.times(&settings.bounds.floor, f64::max) {
-            entitlement.floor(node, (row.sum(|report| report.served) * times).min(whole));
+        if let Some(times) = times(&settings.bounds.floor, |rate| done[rate][at], f64::max) {
+            entitlement.floor(node, (served[at] * times).min(whole));
         }
     }
     entitlement.add_up();

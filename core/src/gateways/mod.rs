@@ -12,7 +12,8 @@
 //! gateway.3  A gateway that hears nothing goes on as it was, and so does one whose reports do not come out. It would else take the
 //!            whole cluster for its own.
 //! gateway.4  Two gateways of one name are known by their instances: ours was replaced by another's for [`STALE`] periods, or others' come
-//!            by turns. Each says so once; shares of the two's service are wrong until one of them has another name.
+//!            by turns. Each says so once; shares of the two's service are wrong until one of them has another name. That is seen by
+//!            [`STALE_MOST`] reports of one of them in a row.
 //! gateway.5  Weights are whole numbers. The rest of one counts in the next period, so that over some periods it is exact.
 //!
 //! It reads no clock: how long a period was, is an argument.
@@ -108,6 +109,8 @@ struct Other {
     before: Option<u64>,
     is_gone: bool,
     is_twin: bool,
+    /// Reports of this instance in a row.
+    in_a_row: u32,
 }
 
 impl Other {
@@ -259,8 +262,12 @@ impl Pool {
             }
             // gateway.1
             there.silence = (SILENCE_LEFT * there.silence).max(there.age.min(SILENCE_MOST).into());
+            there.in_a_row = there.in_a_row.saturating_add(1);
+            if there.in_a_row >= STALE_MOST {
+                (there.is_twin, there.before) = (false, None); // gateway.4
+            }
         } else {
-            there.silence = 1.0;
+            (there.silence, there.in_a_row) = (1.0, 0);
             let before = there.before.replace(there.report.instance);
             if before == Some(report.instance) && !core::mem::replace(&mut there.is_twin, true) {
                 self.notes.push(Note::Twin(gateway.into())); // gateway.4
@@ -344,7 +351,9 @@ impl Pool {
         };
         self.own.speed = self.speed.get();
         let before = core::mem::take(&mut self.own.groups);
-        for (path, counted) in groups {
+        // gossip.5: of a group those below it come first.
+        let mut above = BTreeSet::new();
+        for (path, counted) in groups.iter().rev() {
             let Counted { served, requests, waits, held, rates, settings } = *counted;
             let (served, rates) = (of_service * served, rates.map(|rate| of_requests * rate));
             let lately = match before.get(path).map(|group| group.lately) {
@@ -353,7 +362,8 @@ impl Pool {
             };
             let lately = if lately > QUIET { lately } else { 0.0 };
             // A limit is everybody's: of a group that has one and does nothing, the others still leave a little of it here (division.5).
-            if lately > 0.0 || waits || held || !settings.bounds.is_none() {
+            if lately > 0.0 || waits || held || !settings.bounds.is_none() || above.contains(&**path) {
+                above.extend(path.rfind('/').filter(|end| *end > 0).map(|end| &path[..end]));
                 let room = self.rooms.get(path).map_or(1.0, PoolRoom::factor);
                 self.own
                     .groups

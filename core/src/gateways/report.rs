@@ -9,6 +9,8 @@
 //! gossip.3  Recent service is told beside it: periods in which a group had few requests are taken together.
 //! gossip.4  A gateway at which requests wait tells their service by its `speed`. Example: the cluster stood still for most of a second. A
 //!           tenant's floor is more than all that was served in it, and the others would be due nothing in the next one.
+//! gossip.5  A group that did nothing itself is told of for those below it that are told of: its weight is theirs beside its siblings, here
+//!           and elsewhere. Only the root has none.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};

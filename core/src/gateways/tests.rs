@@ -88,6 +88,40 @@ fn a_group_that_had_nothing_is_due_at_its_own_gateway_alone() {
     }
 }
 
+/// gossip.5, division.1, division.3
+#[test]
+fn the_weight_of_a_group_counts_for_those_below_it_wherever_they_are_served() {
+    let idle = |weight| Counted {
+        settings: Settings { weight: Weight::new(weight), ..counted(0.0).settings },
+        requests: 0.0,
+        waits: false,
+        ..counted(0.0)
+    };
+    let gold = ("/gold", idle(300));
+    let [one, two] = [
+        groups([gold, ("/gold/a", counted(500.0)), ("/idle", idle(900)), ("/lead", counted(500.0))]),
+        groups([gold, ("/gold/b", counted(500.0)), ("/silver", idle(100)), ("/silver/c", counted(500.0))]),
+    ];
+    let [(pool, turn), _] = periods([&one, &two], 3);
+    for (path, due) in [("/gold", 0.6), ("/gold/a", 0.3), ("/lead", 0.2), ("/silver/c", 0.2)] {
+        assert!((pool.groups()[path].due - due).abs() < 0.01, "{path}: {:?}", pool.groups()[path]);
+    }
+    assert!(!pool.groups().contains_key("/idle"));
+    let weight = |path: &str| turn.groups[path].weight.get();
+    assert_eq!((weight("/gold"), weight("/lead")), (1000, 667), "half of 300 beside 100");
+}
+
+/// division.1
+#[test]
+fn the_floor_of_a_group_is_that_of_those_below_it() {
+    let bounds = Bounds { floor: Rates::NONE.with(Rate::Iops, 800), ..Bounds::default() };
+    let settings = Settings { weight: Weight::new(10), bounds, changed: 0 };
+    let above = Counted { settings, waits: false, ..counted(0.0) };
+    let [one, two] = [groups([("/t", above), ("/t/a", counted(500.0))]), groups([("/b", counted(500.0))])];
+    let [(pool, _), _] = periods([&one, &two], 8);
+    assert!((pool.groups()["/t"].due - 0.8).abs() < 0.02, "{:?}", pool.groups()["/t"]);
+}
+
 /// gateway.5
 #[test]
 fn whole_weights_are_exact_over_some_periods() {
@@ -345,8 +379,16 @@ fn two_gateways_of_one_name_are_told_of_once() {
     for instance in [2, 3, 2, 3, 2] {
         pool.hear("gw2", report(instance).as_bytes());
     }
+    let is_twin = |pool: &Pool| pool.gateways().iter().any(|seen| seen.is_twin);
     let twins = |pool: &mut Pool| pool.take_notes().into_iter().filter(|note| matches!(note, Note::Twin(_))).count();
     assert_eq!(twins(&mut pool), 1);
+    assert!(is_twin(&pool));
+    let mut left = Pool::new("gw2", 2);
+    for _ in 0..=STALE_MOST {
+        left.period(&BTreeMap::new(), 64.0);
+        pool.hear("gw2", left.report().write().as_bytes());
+    }
+    assert!(!is_twin(&pool), "the other one has another name by now");
     // One of a previous server is no twin of ours; one that takes the place of ours is.
     pool.hear("gw1", report(9).as_bytes());
     assert_eq!(twins(&mut pool), 0);

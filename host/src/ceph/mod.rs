@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::{Arc, LazyLock, Weak};
 
+use fairlift_core::time::ms;
 use fairlift_core::units::parse_time;
 use fairlift_core::{Duration, Errno};
 
@@ -45,11 +46,20 @@ impl Login {
         timeout: Option<&str>,
         usual_timeout: Duration,
     ) -> Result<Self, String> {
+        let timeout = timeout.map_or(Ok(usual_timeout), parse_time).map_err(|why| format!("timeout: {why}"))?;
+        if timeout < ms(1) {
+            return Err("timeout: takes 1ms or more: a cluster that hangs would be waited for without end".into());
+        }
         Ok(Self {
             user: user.map(|user| user.strip_prefix("client.").unwrap_or(user).into()),
             conf: conf.map(PathBuf::from),
-            timeout: timeout.map_or(Ok(usual_timeout), parse_time).map_err(|why| format!("timeout: {why}"))?,
+            timeout,
         })
+    }
+
+    /// Ceph's configuration.
+    pub(crate) fn conf(&self) -> &Path {
+        self.conf.as_deref().unwrap_or(Path::new("/etc/ceph/ceph.conf"))
     }
 
     /// The options, as people write them: `,user=USER,conf=PATH,timeout=TIME`, and nothing for the usual values.
@@ -119,10 +129,8 @@ impl Cluster {
         let conf = login.conf.as_ref().map(|path| text(&path.to_string_lossy())).transpose()?;
         // SAFETY: as above; without a path it looks at the usual places.
         let read = unsafe { (api.rados_conf_read_file)(handle, or_null(conf.as_deref())) };
-        done(read).map_err(|errno| {
-            let path = login.conf.as_deref().unwrap_or(Path::new("/etc/ceph/ceph.conf")).display();
-            format!("the configuration of Ceph, {path}: {}", says(errno))
-        })?;
+        done(read)
+            .map_err(|errno| format!("the configuration of Ceph, {}: {}", login.conf().display(), says(errno)))?;
         let seconds = login.timeout.as_millis().div_ceil(1000).to_string();
         // ceph.2; and the monitors are waited for as long.
         for (key, value) in

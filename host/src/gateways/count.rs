@@ -47,8 +47,14 @@ impl Count {
     ) -> BTreeMap<String, Counted> {
         let settings = self.settings(config, changed);
         let is_first = self.before.is_empty();
-        let paths: BTreeSet<&String> =
-            settings.keys().filter(|path| figures.contains_key(*path) || !settings[*path].bounds.is_none()).collect();
+        // gossip.5: of a group those below it come first.
+        let (mut paths, mut above) = (BTreeSet::new(), BTreeSet::new());
+        for (path, settings) in settings.iter().rev() {
+            if figures.contains_key(path) || !settings.bounds.is_none() || above.contains(&**path) {
+                above.extend(path.rfind('/').filter(|end| *end > 0).map(|end| &path[..end]));
+                paths.insert(path);
+            }
+        }
         let none = Figures::default();
         let count = |path: &String| {
             let figures = figures.get(path).unwrap_or(&none);
@@ -128,6 +134,7 @@ impl Before {
 
 #[cfg(test)]
 mod tests {
+    use fairlift_core::GroupId;
     use fairlift_core::time::ms;
     use fairlift_core::{Bytes, Outcome};
 
@@ -151,5 +158,18 @@ mod tests {
         let rate = |rate: Rate| counted.rates[rate as usize];
         assert_eq!([Rate::Riops, Rate::Wiops, Rate::Iops].map(rate), [500.0, 250.0, 750.0]);
         assert_eq!([Rate::Rbps, Rate::Wbps, Rate::Bps].map(rate), [500.0, 250.0, 750.0].map(|rate| 4096.0 * rate));
+    }
+
+    /// gossip.5
+    #[test]
+    fn groups_above_those_that_asked_are_counted_for_their_weights() {
+        let group =
+            |path: &str, parent| Group { path: path.into(), parent: Some(GroupId(parent)), weight: Weight::new(300) };
+        let groups = vec![Group::root(), group("/a", 0), group("/a/b", 1), group("/a/b/c", 2), group("/idle", 0)];
+        let config = Config { groups: groups.into(), ..Config::default() };
+        let figures = BTreeMap::from([("/a/b/c".to_owned(), Figures::default())]);
+        let counted = Count::default().look(&figures, None, &config, 1.0, 7);
+        assert_eq!(counted.keys().collect::<Vec<_>>(), ["/a", "/a/b", "/a/b/c"]);
+        assert_eq!(counted["/a"].settings.weight, Weight::new(300));
     }
 }

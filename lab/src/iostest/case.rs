@@ -229,23 +229,21 @@ impl Case {
         }
         let cast = self.cast();
         let mut random = Random::new(self.seed);
-        // Which file, and which of how many that share it.
-        let mut files: Vec<(u64, (u64, u64))> = Vec::new();
+        // Which file, and which of those that share it.
+        let mut files: Vec<(u64, u64)> = Vec::new();
         let mut count = 0;
-        let mut before: Option<(GroupId, &Role)> = None;
-        for &(group, role) in &cast {
-            let shares = role.does == Does::Interleaved && before == Some((group, role));
-            if shares {
-                let (file, (index, _)) = *files.last().expect("one was before");
-                files.push((file, (index + 1, 0)));
-            } else {
-                files.push((count, (0, 0)));
-                count += 1;
+        for (at, one) in cast.iter().enumerate() {
+            let before = || cast[..at].iter().rposition(|other| other == one);
+            match (one.1.does == Does::Interleaved).then(before).flatten() {
+                Some(before) => files.push((files[before].0, files[before].1 + 1)),
+                None => {
+                    files.push((count, 0));
+                    count += 1;
+                }
             }
-            before = Some((group, role));
         }
         let starts = self.starts(capacity_sectors, count)?;
-        let jobs = cast.iter().zip(&files).map(|(&(group, role), &(file, (index, _)))| {
+        let jobs = cast.iter().zip(&files).map(|(&(group, role), &(file, index))| {
             let of = files.iter().filter(|(other, _)| *other == file).count() as u64;
             let part = JobPlacement {
                 file: Region { start: starts[file as usize], bytes: self.file_size },

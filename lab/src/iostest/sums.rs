@@ -54,7 +54,8 @@ impl Case {
             total_kb_s: kb_s(&all),
             iops: iops(&all),
             share_error_max: groups.iter().map(|g| (g.share - g.ideal).abs() / g.ideal).fold(0.0, f64::max),
-            jain: jain(groups.iter().map(|group| group.kb_s / group.ideal)),
+            // A group under a limit of operations that did none is due nothing.
+            jain: jain(groups.iter().filter(|group| group.ideal > 0.0).map(|group| group.kb_s / group.ideal)),
             device_stats: DeviceStats {
                 requests: work.requests,
                 flushes: work.flushes,

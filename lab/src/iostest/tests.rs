@@ -297,6 +297,15 @@ fn the_jobs_of_a_group_share_a_file_where_they_interleave_and_groups_do_not() {
 }
 
 #[test]
+fn jobs_that_interleave_share_a_file_though_others_are_dealt_out_between_them() {
+    let mut plan = Plan { jobs: vec![4], ..plan(&["interleaved"]) };
+    plan.workloads[0].roles.push(Workload::named("dsr").unwrap().roles.remove(0));
+    let jobs = case(&plan).jobs(1 << 30).unwrap().into_iter();
+    let first = |mut job: Job| job.program.poll_ask(fairlift_core::Instant::ZERO).unwrap().extent.start.0;
+    assert_eq!(jobs.map(first).collect::<Vec<_>>(), [2048, 2048 + 32768, 2048 + 64, 2048 + 2 * 32768]);
+}
+
+#[test]
 fn roles_are_dealt_out_by_their_shares_and_what_is_there_once_is_in_the_first_group() {
     let mut plan = Plan { groups: tree(&[100, 100]), jobs: vec![5], ..plan(&["journal"]) };
     plan.workloads[0].roles[1].share = 3;
@@ -600,4 +609,14 @@ fn the_timeline_adds_up_to_what_each_group_got() {
         let bytes: u64 = run.timeline.iter().map(|slot| slot[index]).sum();
         assert!((bytes as f64 / 1024.0 / run.runtime_s - group.kb_s).abs() < 0.001);
     }
+}
+
+/// Else the index is no number, and the results could not be read again.
+#[test]
+fn a_group_under_a_limit_of_operations_that_did_none_is_no_reason_for_a_figure_that_is_no_number() {
+    let ceiling = Ceiling::of(Rates::NONE.with(Rate::Iops, 100));
+    let bounds = BTreeMap::from([("/g1".to_owned(), Bounds { ceiling, ..Bounds::default() })]);
+    let case = case(&Plan { groups: tree(&[100, 100]), bounds, ..plan(&["drr"]) });
+    let run = case.run_of(&measured(&[(1, 0), (2, 4096)]));
+    assert_eq!((run.groups[0].ideal, run.jain, run.share_error_max), (0.0, 1.0, 0.0));
 }

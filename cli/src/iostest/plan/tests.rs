@@ -290,6 +290,21 @@ fn situations_of_tenants_bring_groups_of_their_own_and_take_no_flags_of_groups()
 
 /// plan.1
 #[test]
+fn no_other_disk_that_holds_data_is_written_over_unasked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, rules) = (dir.path().join("image"), dir.path().join("rules.toml"));
+    std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    std::fs::write(&rules, "").unwrap();
+    let with_faults = |inner: &str| format!("fault:{},inner={inner}", rules.display());
+    let refusal = |disk: &str| planned(&format!("{disk} -w bsw --jobs 1 --filesize 1m")).err().unwrap_or_default();
+    for disk in ["nbd://127.0.0.1:1/x", "rbd:vms/alice", &with_faults(&image.display().to_string())] {
+        assert!(refusal(disk).contains("add --write-to-device to allow that"), "{disk}: {}", refusal(disk));
+    }
+    assert_eq!(refusal(&with_faults("mem:1g")), "");
+}
+
+/// plan.1
+#[test]
 fn tenants_that_write_do_not_destroy_what_a_file_holds_unasked() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 30).unwrap();
@@ -319,6 +334,21 @@ fn workloads_come_from_a_file_too() {
         let refusal = planned(&flags).err().unwrap();
         assert!(refusal.contains(why), "{refusal}");
     }
+}
+
+/// Runs of two workloads of one name would be taken for sets of one.
+#[test]
+fn a_workload_that_is_named_twice_is_run_once_and_two_of_one_name_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, two] = ["one", "two"].map(|name| dir.path().join(name).with_extension("toml"));
+    let text = "[w]\n[[w.roles]]\ndoes = \"direct-read\"\n";
+    std::fs::write(&one, text).unwrap();
+    std::fs::write(&two, text.replace("read", "write")).unwrap();
+    let count = |names: &str| planned(&format!("sim:nvme-plp --jobs 1 -w {names}")).map(|one| one.plan.workloads.len());
+    assert_eq!(count(&format!("drr,{},{}", one.display(), one.with_file_name("./one.toml").display())), Ok(2));
+    let refusal = count(&format!("{},{}", one.display(), two.display())).unwrap_err();
+    assert!(refusal.contains("two.toml: another workload is called \"w\""), "{refusal}");
+    assert_eq!(planned("sim:nvme-plp -w tenants,tenants:many").unwrap().plan.workloads.len(), 10);
 }
 
 #[test]

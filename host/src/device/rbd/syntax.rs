@@ -17,7 +17,7 @@ const TIMEOUT: Duration = secs(30);
 /// An image of a Ceph cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rbd {
-    /// As the user wrote it: `rbd:POOL/IMAGE`.
+    /// `rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT]`, however the namespace was written.
     pub name: String,
     /// The pool.
     pub pool: String,
@@ -40,10 +40,7 @@ pub(in crate::device) const SYNTAX: Syntax = Syntax {
 
 impl BackingKind for Rbd {
     fn about(&self) -> About<'_> {
-        let mut written = self.name.clone() + &self.login.written(TIMEOUT);
-        if let Some(namespace) = self.namespace.as_ref().filter(|_| self.name.matches('/').count() == 1) {
-            written += &format!(",namespace={namespace}");
-        }
+        let written = self.name.clone() + &self.login.written(TIMEOUT);
         About { written, outlives: true, ..About::new(self.name.clone(), self.image.as_str()) }
     }
 
@@ -52,7 +49,8 @@ impl BackingKind for Rbd {
     }
 
     fn sharing(&self, _disk: Option<usize>) -> Sharing {
-        Sharing::Name(self.name.clone())
+        // Another cluster may have an image of that name, too.
+        Sharing::Name(format!("{} of {}", self.name, self.login.conf().display()))
     }
 
     fn open(&self, read_only: bool, _roots: &Roots) -> Result<Arc<dyn Device>, String> {
@@ -74,10 +72,16 @@ fn parse(text: &str, _: &Outside) -> Result<Backing, String> {
     if [Some(pool), namespace, Some(image), snapshot].iter().flatten().any(|name| name.is_empty()) {
         return Err(format!("rbd: \"{place}\" has an empty name: {FORM}"));
     }
+    let namespace = match (namespace, options.text("namespace")?) {
+        (Some(_), Some(_)) => return Err(format!("rbd: \"{place}\" has a namespace already")),
+        (one, other) => one.or(other),
+    };
+    let path: Vec<&str> = [Some(pool), namespace, Some(image)].into_iter().flatten().collect();
+    let behind = snapshot.map_or(String::new(), |snapshot| format!("@{snapshot}"));
     Ok(Rbd {
-        name: format!("rbd:{place}"),
+        name: format!("rbd:{}{behind}", path.join("/")),
         pool: pool.into(),
-        namespace: options.text("namespace")?.or(namespace).map(str::to_owned),
+        namespace: namespace.map(str::to_owned),
         image: image.into(),
         snapshot: snapshot.map(str::to_owned),
         login: Login::new(options.text("user")?, options.text("conf")?, options.get("timeout"), TIMEOUT)
@@ -112,6 +116,18 @@ mod tests {
         assert_eq!(rbd("vms/a,conf=c.conf").paths(), [&PathBuf::from("c.conf")]);
     }
 
+    /// One image is one device for all its exports, and nothing else is.
+    #[test]
+    fn images_of_one_name_in_two_namespaces_or_clusters_are_two() {
+        let sharing = |text: &str| rbd(text).sharing(None);
+        let all = ["vms/alice", "vms/alice,namespace=t1", "vms/alice,namespace=t2", "vms/alice,conf=/etc/ceph/b.conf"];
+        for (at, one) in all.iter().enumerate() {
+            all[at + 1..].iter().for_each(|other| assert_ne!(sharing(one), sharing(other), "{one}, {other}"));
+        }
+        assert_eq!(sharing("vms/t1/alice"), sharing("vms/alice,namespace=t1"));
+        assert_eq!(sharing("vms/alice,user=x,timeout=5s"), sharing("vms/alice,conf=/etc/ceph/ceph.conf"));
+    }
+
     #[test]
     fn a_bad_image_is_refused_with_what_is_possible() {
         for (text, why) in [
@@ -124,6 +140,8 @@ mod tests {
             ("vms/alice,user=", "user needs a value"),
             ("vms/alice,user=a,user=b", "given twice"),
             ("vms/alice,timeout=5", "a time needs a unit"),
+            ("vms/alice,timeout=0s", "takes 1ms or more"),
+            ("vms/t/alice,namespace=u", "has a namespace already"),
         ] {
             let says = parse(text, &OUTSIDE).expect_err(text);
             assert!(says.contains(why), "{text}: {says}");
