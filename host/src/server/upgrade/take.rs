@@ -113,10 +113,11 @@ impl Taking {
     /// The sockets of these listeners.
     pub(in crate::server) fn listen(&mut self, configured: &[Listener]) -> Result<Vec<Listening>, Error> {
         let socket = |listener: &Listener| {
-            if let Address::Inherited(_) = listener.address {
-                return Listening::open(listener);
-            }
             let name = listener.address.to_string();
+            if let Address::Inherited(socket) = &listener.address {
+                let fail = |error: std::io::Error| Error::Listen { address: name, why: error.to_string() };
+                return Ok(Listening::adopt(listener, socket.try_clone().map_err(fail)?));
+            }
             // With port 0 the kernel had chosen one.
             let any_port = name.strip_suffix(":0");
             let is_it = |there: &String| {
