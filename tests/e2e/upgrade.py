@@ -773,6 +773,26 @@ def a_new_server_that_dies_on_the_way_or_hangs_costs_a_pause(t):
 
 
 @test(fairlift_only=True)
+def a_flush_that_fails_after_the_new_server_has_come_is_not_forgotten(t):
+    Path(t.path("rules.toml")).write_text('[[fault]]\nop = "flush"\nerror = "EIO"\ntimes = 1\n')
+    server = t.server(f"a=fault:{t.path('rules.toml')},inner=file:{t.image('image', MIB)}")
+    with server.connect("a") as client:
+        client.write(0, data(BLOCK, 1))
+        peer = new_side(server)
+        with refused(EIO):
+            client.flush()
+        peer.send("ready")
+        said = peer.until("all")[-1][0]
+        equal(said["message"], "off", "what is said to a server that would not know of it")
+        contains(said["why"], "failed", "fairlift acknowledge")
+        peer.leave()
+        with refused(EIO):
+            client.flush()
+        server.control("acknowledge")
+        client.flush()
+
+
+@test(fairlift_only=True)
 def an_old_server_that_is_killed_before_it_has_handed_over_costs_what_a_crash_does(t):
     image, server = served(t)
     client = server.connect("a")

@@ -116,13 +116,7 @@ impl Shared {
                 Err(why) => in_the_way.push(format!("export {name:?}: its backing ({}) {why}", device.called())),
             }
         }
-        for (_, disk) in self.backend.disks.all() {
-            if let Some((device, errno)) = disk.flush_error() {
-                let error = std::io::Error::from_raw_os_error(errno.0);
-                let says = "and a new server would not know of it; fairlift acknowledge, once you know what was lost";
-                in_the_way.push(format!("a flush of {} failed ({error}), {says}", device.called()));
-            }
-        }
+        in_the_way.extend(self.failed_flushes());
         if self.served.is_leaving() || self.live().is_leaving() {
             in_the_way.push("something was removed, and clients have not left it yet; try again in a moment".into());
         }
@@ -160,6 +154,16 @@ impl Shared {
             ));
         }
         Ok(plan)
+    }
+
+    /// Each failed flush that is not acknowledged, a line each.
+    fn failed_flushes(&self) -> impl Iterator<Item = String> {
+        let failed = self.backend.disks.all().into_iter().filter_map(|(_, disk)| disk.flush_error());
+        failed.map(|(device, errno)| {
+            let error = std::io::Error::from_raw_os_error(errno.0);
+            let says = "and a new server would not know of it; fairlift acknowledge, once you know what was lost";
+            format!("a flush of {} failed ({error}), {says}", device.called())
+        })
     }
 
     /// The devices that exports show, each by the name of the first export of it.
@@ -207,6 +211,7 @@ impl Shared {
         hold.begin(notifiers);
         let given = hold.wait(began + PATIENCE, goes_on).and_then(|clients| {
             tracing::info!(clients = clients.len(), "all clients stand still, after {:.1?}", began.elapsed());
+            self.failed_flushes().next().map_or(Ok(()), Err)?; // since the plan
             // Nothing is counted or learned any more.
             let begins_with = self.hand_on_of(&live.groups().into_iter().collect(), true);
             self.give_devices(channel)?;
