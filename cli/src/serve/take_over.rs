@@ -3,7 +3,7 @@
 //! begin.1  The configurations of the running server and of this one are compared before anything changes: a difference is refused, and
 //!          told key by key. An addition since that stands in no file is no difference ([`carried`]).
 //! begin.2  Until it serves, this process leaves everything as it is when it ends, and its output goes to the command that has started it.
-//!          From then on it writes where the previous server has written.
+//!          From then on it writes where the previous server has written. It ends if that command has ended before it was ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -88,17 +88,17 @@ impl TakeOver {
             if only_looks {
                 taking.only_look();
                 handle.let_go();
-                println!("{COULD}");
+                let _ = say(COULD);
                 std::process::exit(0); // begin.2
             }
             let outputs = ["output", "errors"].map(|name| taking.beside(name));
-            if let Err(why) = taking.finish(&handle, || println!("{READY}")) {
-                eprintln!("error: not taken over: {why}");
+            if let Err(why) = taking.finish(&handle, || say(READY)) {
+                let _ = writeln!(std::io::stderr(), "error: not taken over: {why}");
                 handle.let_go();
                 std::process::exit(1); // begin.2
             }
             endpoints.iter_mut().for_each(Opened::is_ours);
-            println!("{TAKEN}");
+            let _ = say(TAKEN);
             write_there(outputs);
             log::handed();
             tracing::info!("taken over from the previous server; this is process {}", std::process::id());
@@ -111,6 +111,14 @@ impl TakeOver {
         std::thread::Builder::new().name("take-over".into()).spawn(work)?;
         Ok(control)
     }
+}
+
+/// Says a word to the command that has started this process.
+///
+/// # Errors
+/// The command has ended.
+fn say(word: &str) -> Result<(), String> {
+    writeln!(std::io::stdout(), "{word}").map_err(|error| format!("the command that started it has ended ({error})"))
 }
 
 /// Has this process print where the previous server has printed.

@@ -15,6 +15,7 @@ use crate::config::{Address, Config, Listener};
 use crate::device::handed::{HandedFiles, Links};
 use crate::export::hold::HeldClient;
 use crate::export::listen::Listening;
+use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::heap;
 use crate::server::{Handle, Server, Shared};
 use crate::wire::hand_over::VERSION;
@@ -157,12 +158,14 @@ impl Taking {
     }
 
     /// Takes the clients of the running server, which then ends; they are served here from now on. The server of the handle was [made for
-    /// that](Server::take_over), and runs. `is_ready` is called when its workers are, before anything changes.
+    /// that](Server::take_over), and runs. `is_ready` is called when its workers are, before anything changes: it may say why nothing shall.
     ///
     /// # Errors
     /// Why not: the other server serves on, or has ended before all was handed over. The caller ends the process at once, without letting go of
     /// anything in an orderly way.
-    pub fn finish(self, handle: &Handle, is_ready: impl FnOnce()) -> Result<(), String> {
+    pub fn finish(self, handle: &Handle, is_ready: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+        // A thread that panics would leave clients held for ever.
+        let _guard = AbortOnPanic;
         let shared = handle.shared.upgrade().ok_or("the new server has ended")?;
         self.take_clients(&shared, is_ready).inspect_err(|why| self.say_why(why))?;
         for listening in shared.served.service.listeners.list().values() {
@@ -177,10 +180,10 @@ impl Taking {
         Ok(())
     }
 
-    fn take_clients(&self, shared: &Shared, is_ready: impl FnOnce()) -> Result<(), String> {
+    fn take_clients(&self, shared: &Shared, is_ready: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
         let hold = &shared.served.service.hold;
         hold.wait(Instant::now() + READY, || Ok(())).map_err(|why| format!("the new workers are not ready: {why}"))?;
-        is_ready();
+        is_ready()?;
         heap::give_back(); // upgrade.7
         self.channel.tell("ready", Record::default()).map_err(ended)?;
         let until = Instant::now() + READY;
