@@ -1,6 +1,6 @@
 //! The new server: it opens what the old one offers, says that it is ready, and takes the clients.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use super::channel::{Channel, Message, NoMessage};
 use super::{READY, with};
 use crate::Error;
 use crate::config::{Address, Config, Listener};
+use crate::control::arrange::address;
 use crate::device::handed::{HandedFiles, Links};
 use crate::export::hold::HeldClient;
 use crate::export::listen::Listening;
@@ -264,8 +265,12 @@ impl Shared {
 
     /// Has devices go on where those of the previous server were.
     fn go_on_with(&self, mut states: BTreeMap<String, (Record, Vec<u8>)>) -> Result<(), String> {
+        // The first export of a device may be another one there: they came in another order.
+        let (exports, mut names) = (self.served.service.exports(), HashMap::<_, Vec<&str>>::new());
+        exports.list.iter().for_each(|export| names.entry(address(&export.device)).or_default().push(&export.name));
         for (export, device) in self.devices() {
-            let (mut says, bytes) = states.remove(&export).unwrap_or_default();
+            let mut names = names.get(&address(&device)).into_iter().flatten();
+            let (mut says, bytes) = names.find_map(|name| states.remove(*name)).unwrap_or_default();
             device.take_on(&mut says, &bytes).map_err(|why| format!("export {export:?}: its backing: {why}"))?;
         }
         match states.pop_first() {

@@ -1,0 +1,34 @@
+"""A server that was changed since its start is upgraded all the same, where the new one can be as it is: exports that came and went, in any order."""
+
+from control import Control
+from harness import *
+from successor import Adopted, finish
+from upgrade import SIZE, new_side, upgrade
+
+
+def disk_of(t, server, export):
+    """The disk of an export, and its scheduler."""
+    control = Control(t, server)
+    name = control.ask("GET", f"/v1/exports/{export}")["disk"]
+    return name, control.ask("GET", f"/v1/disks/{name}")["scheduler"]
+
+
+@test(fairlift_only=True)
+def exports_of_one_disk_go_over_in_whatever_order_they_came(t):
+    whole = data(SIZE)
+    backing = f"overlay:base={t.image('base.img', SIZE, (0, whole))},top={t.path('a.top')}"
+    one, other = (f'[export.{name}]\nbacking = "{backing}"\nread_only = {is_read}\n' for name, is_read in (("z", "false"), ("a", "true")))
+    server = t.server(config=one)
+    with server.connect("z") as client:
+        client.write(512, data(4096, 1))
+        Path(t.path("server0.toml")).write_text(other + one)
+        server.control("reload")
+        upgrade(server)
+        wanted = whole[:512] + data(4096, 1) + whole[512 + 4096:]
+        equal(client.read(0, SIZE), wanted, "the disk by the export that came first")
+        with server.connect("a") as reader:
+            equal(reader.read(0, SIZE), wanted, "the same by the export that stands first in the file")
+
+
+if __name__ == "__main__":
+    main()
