@@ -14,6 +14,21 @@ def disk_of(t, server, export):
 
 
 @test(fairlift_only=True)
+def a_scheduler_that_tenants_needed_goes_on_when_they_have_gone(t):
+    server = t.server(f"a=file:{t.image('image', MIB)}")
+    before = disk_of(t, server, "a")
+    server.control("add", "export", f"b=file:{t.image('other', MIB)}")
+    shared = disk_of(t, server, "a")
+    equal((shared[0], shared[1] != before[1]), (before[0], True), "whether a second tenant brings another scheduler")
+    server.control("remove", "export", "b")
+    for _ in range(2):
+        upgrade(server)
+        equal(disk_of(t, server, "a"), shared, "the disk at the new server")
+    server.control("set", "disk", shared[0], f"scheduler={'none' if shared[1] != 'none' else 'fair'}")
+    contains(upgrade(server, code=1), "scheduler", "in the new server")
+
+
+@test(fairlift_only=True)
 def exports_of_one_disk_go_over_in_whatever_order_they_came(t):
     whole = data(SIZE)
     backing = f"overlay:base={t.image('base.img', SIZE, (0, whole))},top={t.path('a.top')}"

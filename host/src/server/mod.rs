@@ -6,6 +6,7 @@ mod handed;
 mod report;
 mod upgrade;
 
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -423,7 +424,8 @@ impl Server {
             return Err(Error::Backing { what: "files".into(), why });
         }
         let foreign = check::foreign(&config.exports, &opened);
-        let Arranged { disks, placed, disk_of_file, in_force } = arrange(&config, &opened, workers)?;
+        let before = taking.as_ref().map_or_else(BTreeMap::new, |taking| taking.schedulers.clone());
+        let Arranged { disks, placed, disk_of_file, in_force } = arrange(&config, &opened, workers, &before)?;
         if disk_of_file.len() > files as usize {
             let why = format!("there are {}, and a ring takes {files} here (ulimit -n)", disk_of_file.len());
             return Err(Error::Backing { what: "files".into(), why });

@@ -1,6 +1,6 @@
 //! The old server: it offers what it has, has its clients stand still, and gives them away.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -234,24 +234,29 @@ impl Shared {
     fn offer(
         &self,
         channel: &Channel,
-        (plan, beside): (&[String], &[Beside]),
+        (plan, others): (&[String], &[Beside]),
         off: BorrowedFd<'_>,
     ) -> Result<(), NoMessage> {
         let mut says = Record::default();
         says.put("version", &VERSION);
         says.put("program", &env!("CARGO_PKG_VERSION"));
         says.put("plan", &plan);
-        channel.send("offer", says, &[], &[off])?;
-        let configured = self.live().state().config.listeners.clone();
+        let config = self.live().state().config;
+        let usual = config.disks.iter().filter(|disk| disk.is_usual);
+        // Beside the text, which is bounded: there are as many disks as exports.
+        let mut beside = Record::default();
+        beside.put("schedulers", &usual.map(|disk| (&*disk.name, disk.scheduler.name())).collect::<BTreeMap<_, _>>());
+        channel.send("offer", says, beside.to_string().as_bytes(), &[off])?;
         for listening in self.served.service.listeners.list().values() {
             let mut says = with("name", &listening.name);
-            let inherited = configured
+            let inherited = config
+                .listeners
                 .iter()
                 .any(|one| matches!(one.address, Address::Inherited(_)) && one.address.to_string() == listening.name);
             says.put("inherited", &inherited);
             channel.send("listener", says, &[], &[listening.fd.as_fd()])?;
         }
-        for Beside { name, descriptor } in beside {
+        for Beside { name, descriptor } in others {
             channel.send("beside", with("name", name), &[], &[descriptor.as_fd()])?;
         }
         // A base that many lie over goes once.

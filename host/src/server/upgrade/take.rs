@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlift_core::record::Record;
+use fairlift_core::sched::Kind;
 
 use super::channel::{Channel, Message, NoMessage};
 use super::{READY, with};
@@ -35,6 +36,8 @@ pub struct Taking {
     listeners: Vec<(String, bool, OwnedFd)>,
     beside: Vec<(String, OwnedFd)>,
     pub(in crate::server) files: HandedFiles,
+    /// Of disks whose scheduler nobody named, by their names.
+    pub(in crate::server) schedulers: BTreeMap<String, Kind>,
 }
 
 fn ended(why: NoMessage) -> String {
@@ -53,7 +56,7 @@ impl Taking {
         let channel = Channel::new(stream).map_err(|error| error.to_string())?;
         let until = Instant::now() + READY;
         let next = || channel.receive(until, &|| Ok(())).map_err(ended);
-        let Message { name, mut says, descriptors, .. } = next()?;
+        let Message { name, mut says, bytes, descriptors } = next()?;
         if name != "offer" {
             return Err(says
                 .need("why")
@@ -67,6 +70,9 @@ impl Taking {
             ));
         }
         let plan = says.need("plan").unwrap_or_default();
+        let mut beside = Record::parse(&String::from_utf8_lossy(&bytes)).unwrap_or_default();
+        let usual: BTreeMap<String, String> = beside.take("schedulers").ok().flatten().unwrap_or_default();
+        let schedulers = usual.into_iter().filter_map(|(disk, name)| Some((disk, Kind::from_name(&name)?))).collect();
         let off = HeldClient::only(descriptors)?;
         let (mut listeners, mut beside, mut files) = (Vec::new(), Vec::new(), HandedFiles::default());
         loop {
@@ -92,7 +98,7 @@ impl Taking {
                 other => tracing::warn!("the running server offers \"{other}\", which is unknown here, and is ignored"),
             }
         }
-        Ok(Self { channel, off, plan, listeners, beside, files })
+        Ok(Self { channel, off, plan, listeners, beside, files, schedulers })
     }
 
     /// The plan: a line for each kind of thing that goes over.
