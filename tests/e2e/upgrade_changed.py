@@ -29,6 +29,19 @@ def a_scheduler_that_tenants_needed_goes_on_when_they_have_gone(t):
 
 
 @test(fairlift_only=True)
+def an_export_that_was_added_with_a_size_keeps_it(t):
+    server = t.server(f"a=file:{t.image('image', MIB)}")
+    whole = data(4 * MIB)
+    server.control("add", "export", f"b=file:{t.image('other', 4 * MIB, (0, whole))}", "offset=1m", "size=2m")
+    with server.connect("b") as client:
+        for _ in range(2):
+            upgrade(server)
+            equal(client.read(0, 2 * MIB), whole[MIB:3 * MIB], "what the export shows")
+    with server.connect("b") as client:
+        equal(client.size, 2 * MIB, "its size")
+
+
+@test(fairlift_only=True)
 def exports_of_one_disk_go_over_in_whatever_order_they_came(t):
     whole = data(SIZE)
     backing = f"overlay:base={t.image('base.img', SIZE, (0, whole))},top={t.path('a.top')}"
@@ -43,6 +56,19 @@ def exports_of_one_disk_go_over_in_whatever_order_they_came(t):
         equal(client.read(0, SIZE), wanted, "the disk by the export that came first")
         with server.connect("a") as reader:
             equal(reader.read(0, SIZE), wanted, "the same by the export that stands first in the file")
+
+
+@test(fairlift_only=True)
+def clients_keep_the_largest_request_that_they_were_told_of(t):
+    text = f'[export.a]\nbacking = "mem:{64 * MIB}"\n[server]\n'
+    server = t.server(config=text)
+    path = Path(t.path("server0.toml"))
+    with server.connect("a") as client:
+        path.write_text(text + 'request_max = "1m"\n')
+        contains(upgrade(server, code=1), "request_max", "1048576 in the new server", "goes on")
+        path.write_text(text + 'request_max = "64m"\nconnection_memory = "64m"\n')
+        upgrade(server)
+        equal(client.read(0, 32 * MIB), bytes(32 * MIB), "a read of the largest request")
 
 
 if __name__ == "__main__":

@@ -38,6 +38,10 @@ pub(crate) struct Running {
     pub(crate) version: u64,
     /// The exports that stand neither in its file nor in its arguments.
     pub(crate) added: Vec<String>,
+    /// Those of them that have a size of their own: the others end with their backings.
+    pub(crate) sized: Vec<String>,
+    /// The largest request, as its clients were told.
+    pub(crate) request_max: Option<u64>,
 }
 
 impl Running {
@@ -48,8 +52,9 @@ impl Running {
         let Answer { value: settings, version } = server.ask(Method::GET, "/v1/state", None, None)?;
         let version = version.ok_or("the running server does not say which version its settings have")?;
         let plan: Value = server.ask(Method::POST, "/v1/upgrade", None, None)?.value;
-        let added = plan["added"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
-        Ok(Self { settings, version, added: added.collect() })
+        let names = |key: &str| plan[key].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+        let (added, sized) = (names("added").collect(), names("sized").collect());
+        Ok(Self { settings, version, added, sized, request_max: plan["request_max"].as_u64() })
     }
 }
 

@@ -54,15 +54,19 @@ impl TakeOver {
     /// The server that takes over, which serves nobody yet (begin.1).
     pub(super) fn open(&mut self, prepared: &Plan) -> Result<Server, Complaint> {
         let shown = |wrong: super::Wrong| Complaint::Refused(wrong.shown("the running server goes on"));
-        let Running { settings, added, .. } = &self.running;
-        let config = carried::with_added(prepared.config.clone(), settings, added).map_err(|why| {
+        let Running { settings, added, sized, request_max, .. } = &self.running;
+        let config = carried::with_added(prepared.config.clone(), settings, (added, sized)).map_err(|why| {
             Complaint::Refused(format!(
                 "error: objects added to the running server cannot be taken over: {why}\nthe running server goes on"
             ))
         })?;
         let server = Server::take_over(config, &mut self.taking).map_err(|error| shown(prepared.wrong(&[error])))?;
         let own = control::settings(&server.handle()).unwrap_or_default();
-        let differences = differences(settings, &own);
+        let mut differences = differences(settings, &own);
+        // Clients were told of it; that they may ask for more than they know costs nothing.
+        let most = u64::from(prepared.config.limits.request_max);
+        let less = request_max.filter(|told| *told > most);
+        differences.extend(less.map(|told| format!("server request_max: {told} in force, {most} in the new server")));
         if differences.is_empty() {
             return Ok(server);
         }
