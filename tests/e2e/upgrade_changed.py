@@ -59,6 +59,21 @@ def exports_of_one_disk_go_over_in_whatever_order_they_came(t):
 
 
 @test(fairlift_only=True)
+def a_server_whose_control_has_a_token_is_upgraded_by_those_who_have_it(t):
+    token = t.secret("token", "0123456789abcdef\n")
+    place = f"unix:{t.path('control')}"
+    server = t.server(f"a=mem:{MIB}", args=["--control", f"{place},token={token}"])
+    contains(t.run(BINARY, "upgrade", "--control", place, code=1), "token")
+    with server.connect("a") as client:
+        client.write(0, data(512, 1))
+        said = t.run(BINARY, "upgrade", "--control", f"{place},token={os.path.relpath(token)}")
+        equal(server.process.wait(60), 0, "the exit code of the previous server")
+        server.process = Adopted(int(re.search(r"process (\d+) serves now", said)[1]))
+        t.defer(finish, server.process)
+        equal(client.read(0, 512), data(512, 1), "what a client of both reads")
+
+
+@test(fairlift_only=True)
 def clients_keep_the_largest_request_that_they_were_told_of(t):
     text = f'[export.a]\nbacking = "mem:{64 * MIB}"\n[server]\n'
     server = t.server(config=text)

@@ -13,13 +13,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use fairlift::config::Address;
 use fairlift::{Handle, Server, Taking};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Plan, carried, log, systemd};
-use crate::control::{self, Control, Opened};
+use crate::control::{self, Control, ControlAt, Opened};
 use crate::remote::Running;
 use crate::terminal::complaint::Complaint;
 
@@ -43,11 +44,12 @@ pub(super) struct TakeOver {
 }
 
 impl TakeOver {
-    /// Asks the server at a control socket.
+    /// Asks the server at a control socket, whose token may follow.
     pub(super) fn begin(socket: &Path, only_looks: bool) -> Result<Self, String> {
         let _ = rustix::process::setsid(); // the terminal of whoever upgrades is not the server's
-        let running = Running::ask(socket)?;
-        let stream = ask(socket, running.version)?;
+        let control = format!("unix:{}", socket.display());
+        let running = Running::ask(&control)?;
+        let stream = ask(&control::parse_place(&control)?, running.version)?;
         Ok(Self { taking: Taking::begin(stream)?, running, only_looks })
     }
 
@@ -135,14 +137,17 @@ fn write_there([output, errors]: [Option<OwnedFd>; 2]) {
 }
 
 /// Asks to take over; what is answered is a connection for that.
-fn ask(socket: &Path, version: u64) -> Result<UnixStream, String> {
+fn ask(at: &ControlAt, version: u64) -> Result<UnixStream, String> {
+    let Address::Unix(socket) = &at.address else { return Err("a server is taken over at a unix socket".into()) };
     let fail = |error: std::io::Error| format!("{}: {error}", socket.display());
+    let token = at.token.as_deref().map(control::token).transpose()?;
+    let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
     let mut stream = UnixStream::connect(socket).map_err(fail)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(fail)?;
     let protocol = control::PROTOCOL;
     let request = format!(
         "POST /v1/take-over?version={version} HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: {protocol}\r\n\
-         Content-Length: 0\r\n\r\n"
+         Content-Length: 0\r\n{token}\r\n"
     );
     stream.write_all(request.as_bytes()).map_err(fail)?;
     // The bytes after the head are the protocol's, and its descriptors come with its first byte.
