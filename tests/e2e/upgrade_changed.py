@@ -59,6 +59,27 @@ def exports_of_one_disk_go_over_in_whatever_order_they_came(t):
 
 
 @test(fairlift_only=True)
+def no_top_is_frozen_while_another_server_takes_it_over(t):
+    size = 256 * MIB
+    server = t.server(f"a=overlay:base={t.image('base.img', size)},top={t.path('a.top')}")
+    client = server.connect("a")
+    for at in range(0, size, 16 * MIB):
+        client.write(at, data(16 * MIB))
+    peer = new_side(server)
+    fork = t.start(BINARY, "fork", "a", "b", "--control", f"unix:{server.socket}.control.sock")
+    until(lambda: fork.poll() is not None or os.path.exists(t.path("a.top.1")), "the top is being frozen")
+    peer.send("ready")
+    said = peer.until("all")[-1][0]
+    # A disk that is quick enough has ended the fork by then.
+    equal((said["message"], "forked" in said.get("why", "") or "changed" in said.get("why", "")), ("off", True), f"the answer: {said}")
+    peer.leave()
+    equal(fork.wait(60), 0, "how the fork ended")
+    upgrade(server)
+    with server.connect("b") as other:
+        equal(other.read(size - 512, 512), client.read(size - 512, 512), "the fork")
+
+
+@test(fairlift_only=True)
 def a_server_whose_control_has_a_token_is_upgraded_by_those_who_have_it(t):
     token = t.secret("token", "0123456789abcdef\n")
     place = f"unix:{t.path('control')}"

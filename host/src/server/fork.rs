@@ -62,6 +62,8 @@ impl Handle {
         if dry_run {
             return Ok(would);
         }
+        let goes = || refused("another server is taking over; try again in a moment".into());
+        let _forks = shared.forks.try_read().map_err(|_| goes())?;
         let now = shared.freeze(of, &own).map_err(refused)?;
         let is_copy = now.base == own.clone().into();
         let made = forks.forked(now, own.clone(), is_ephemeral);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use fairlift_core::sched::Kind;
 use fairlift_core::{ContextId, GroupId, Sector};
@@ -260,6 +260,9 @@ struct Shared {
     is_traced: Arc<AtomicBool>,
     /// Another server is taking over.
     is_handed_over: AtomicBool,
+    /// Read by each fork from its freeze to its export, and written while clients are given away: a server that takes over knows nothing of a top
+    /// that is frozen just then.
+    forks: RwLock<()>,
 }
 
 /// How many threads the kernel may have for a worker's ring, at least. Chosen: a disk that hangs takes one for each request that
@@ -474,6 +477,7 @@ impl Server {
             gateways,
             is_traced: Arc::default(),
             is_handed_over: AtomicBool::new(false),
+            forks: RwLock::new(()),
         };
         Ok(Self { shared: Arc::new(shared), foreign })
     }

@@ -200,11 +200,14 @@ impl Shared {
             Err(why) => return Err(no_answer(why)),
         }
         heap::give_back(); // upgrade.7
-        // Nothing is changed meanwhile.
+        // Nothing is forked or changed meanwhile.
+        let forks = self.forks.try_write().map_err(|_| "an export is just being forked; try again in a moment")?;
         let live = self.live();
         let now = live.state().version;
         if now != version {
-            return Err(format!("the configuration has been changed meanwhile (version {version} before, {now} now)"));
+            return Err(format!(
+                "the configuration has been changed meanwhile (version {version} before, {now} now); try again in a moment"
+            ));
         }
         let (hold, notifiers) = (&self.served.service.hold, &self.backend.notifiers);
         let began = Instant::now();
@@ -226,7 +229,7 @@ impl Shared {
             return given.map(|()| false);
         }
         tracing::info!("the new server has them, after {:.1?}", began.elapsed());
-        std::mem::forget((under_way, off, live)); // nothing is changed any more, nor handed over twice
+        std::mem::forget((under_way, off, live, forks)); // nothing is changed any more, nor handed over twice
         Ok(true)
     }
 
