@@ -59,6 +59,31 @@ def exports_of_one_disk_go_over_in_whatever_order_they_came(t):
 
 
 @test(fairlift_only=True)
+def writes_to_an_export_that_is_removed_outlive_the_server_though_it_ends_at_once(t):
+    size, piece = 192 * MIB, data(16 * MIB)
+    base = t.image("base.img", size)
+    for top in "stopped", "upgraded":
+        # Through the page cache, so that its last flush takes a while.
+        server, over = t.server(f"b=mem:{MIB}"), f"overlay:base={base},top={t.path(top)}"
+        server.control("add", "export", f"a={over},direct=off")
+        with server.connect("a") as client:
+            for at in range(0, size, len(piece)):
+                client.write(at, piece)
+            client.disconnect()
+        server.control("remove", "export", "a")
+        if top == "upgraded":
+            upgrade(server)
+            server.kill()
+        else:
+            server.stop()
+        server = t.server(f"a=overlay:top={t.path(top)}")
+        with server.connect("a") as client:
+            for at in range(0, size, len(piece)):
+                equal(client.read(at, len(piece)) == piece, True, f"whether what was written at {at} is there")
+        server.stop()
+
+
+@test(fairlift_only=True)
 def no_top_is_frozen_while_another_server_takes_it_over(t):
     size = 256 * MIB
     server = t.server(f"a=overlay:base={t.image('base.img', size)},top={t.path('a.top')}")

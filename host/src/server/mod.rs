@@ -363,6 +363,16 @@ impl Shared {
         self.gateways.follow(&self.backend.disks, standing, move || notifiers.ring_all())
     }
 
+    /// Closes removed devices, which are as durable as the others then (live.3); no worker has anything of them any more.
+    fn close_removed(&self) {
+        let closing = {
+            let mut live = self.live();
+            live.sweep(&self.backend, &self.served);
+            live.take_closing()
+        };
+        closing.into_iter().for_each(|thread| drop(thread.join())); // one that panicked has told why
+    }
+
     /// A worker for the calling thread.
     fn worker(&self, context: ContextId) -> std::io::Result<Worker<Clients>> {
         if !ring::be_flusher() && context.0 == 0 {
@@ -545,7 +555,9 @@ impl Server {
         started?;
         self.shared.log_stats();
         self.shared.log_shares();
-        self.shared.flush_all()?;
+        let flushed = self.shared.flush_all();
+        self.shared.close_removed();
+        flushed?;
         if let Some(failure) = self.shared.served.take_failure() {
             return Err(failure);
         }

@@ -118,7 +118,7 @@ impl Shared {
         }
         in_the_way.extend(self.failed_flushes());
         if self.served.is_leaving() || self.live().is_leaving() {
-            in_the_way.push("something was removed, and clients have not left it yet; try again in a moment".into());
+            in_the_way.push("something was removed, and has not quite gone; try again in a moment".into());
         }
         let clients = service.clients();
         let encrypted = |by| clients.values().filter(|client| client.unsent.encryption() == Some(by)).count();
