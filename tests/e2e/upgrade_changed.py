@@ -2,8 +2,10 @@
 
 from control import Control
 from harness import *
+from learned import is_held
+from nbdclient import READ
 from successor import Adopted, finish
-from upgrade import SIZE, new_side, upgrade
+from upgrade import SIZE, new_side, turns_down, upgrade
 
 
 def disk_of(t, server, export):
@@ -102,6 +104,28 @@ def no_top_is_frozen_while_another_server_takes_it_over(t):
     upgrade(server)
     with server.connect("b") as other:
         equal(other.read(size - 512, 512), client.read(size - 512, 512), "the fork")
+
+
+@test(fairlift_only=True)
+def a_tenant_at_its_limit_keeps_nobody_from_an_upgrade_and_pays_later(t):
+    server = t.server(config=f"""
+        [export.disk]
+        backing = "file:{t.image('image', 64 * MIB)}"
+        group = "/a"
+        [group."/a"]
+        max = {{ rbps = 1048576 }}
+        """)
+    with server.connect("disk", timeout=30) as client:
+        for hands_over in lambda: turns_down(server, {"why": "it is too warm here"}), lambda: upgrade(server):
+            # Half a minute's worth.
+            asked = {client.submit(READ, n * MIB, MIB): n for n in range(32)}
+            hands_over()
+            begun = time.monotonic()
+            for _ in range(len(asked)):
+                reply = client.reply()
+                equal(len(reply.data(asked.pop(reply.cookie) * MIB, MIB)), MIB, "the bytes of a read")
+            equal(time.monotonic() - begun < 10, True, "whether what was asked before has been answered soon")
+            equal(is_held(server), True, "whether the next read waits until that is paid for")
 
 
 @test(fairlift_only=True)
