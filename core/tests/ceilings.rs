@@ -299,6 +299,28 @@ fn what_waits_can_be_moved_let_go_and_taken_back() {
     sim.queue.remove_stream(two);
 }
 
+/// ceiling.11
+#[test]
+fn what_goes_while_ceilings_are_lifted_is_paid_for_once_they_hold_again() {
+    let mut sim = Sim::new(Kind::Fair, &[(0, 100)]);
+    sim.limit(1, max(Rate::Iops, 1));
+    let one = sim.stream(1);
+    (0..3).for_each(|_| sim.ask(one, Op::Write, 8));
+    assert_eq!(sim.turn(), [one]);
+    sim.queue.ceilings().lift(sim.now);
+    assert_eq!(sim.turn(), [one, one]);
+    sim.ask(one, Op::Write, 8); // which waited for room until now
+    assert_eq!(sim.turn(), [one]);
+    sim.queue.ceilings().lower();
+    sim.ask(one, Op::Write, 8);
+    for second in 0..4 {
+        assert_eq!(sim.turn(), [], "after {second} s of the four that are owed");
+        sim.now += secs(1);
+    }
+    assert_eq!(sim.turn(), [one]);
+    sim.queue.remove_stream(one);
+}
+
 /// A leaky bucket in floating point: what a meter says in ticks.
 #[derive(Clone)]
 struct Bucket {

@@ -1,6 +1,7 @@
 """What a service manager expects: sockets handed over, and word when the server is ready."""
 
 from harness import *
+from successor import upgrade
 
 HAND_OVER = """
 import os, socket, sys
@@ -90,6 +91,27 @@ def rules_name_a_socket_of_the_service_manager_by_its_address(t):
     vain = [line for line in server.log().splitlines() if "it does not listen at" in line]
     equal(len(vain), 1, "rules that cannot act")
     contains(vain[0], f"unix:{one}", f"unix:{other}", f"tcp:127.0.0.1:{port}")
+
+
+@test(fairlift_only=True)
+def a_socket_from_the_service_manager_goes_over_and_stays_as_it_is(t):
+    path, own = t.path("activated"), t.path("s0")
+    for engine in "poll", "auto":
+        server = handed_over(t, path, env={"FAIRLIFT_ENGINE": engine}, arguments=("disk=mem:3M", "--control", f"unix:{own}.control.sock"))
+        server.socket = own
+        server.wait_until_ready()
+        # Both have the same socket: the running server goes on to accept as it does.
+        for _ in range(2):
+            upgrade(server, "--dry-run")
+            with server.connect("disk", timeout=20) as one, server.connect("disk", timeout=20) as two:
+                equal(one.read(0, 512) + two.read(0, 512), bytes(1024), "what clients read that came after a look")
+        with server.connect("disk", timeout=20) as client:
+            upgrade(server)
+            equal(client.read(0, 512), bytes(512), "what a client reads that has gone over")
+        server.serves("disk")
+        server.stop()
+        equal(os.path.exists(path), True, "the socket file, which is the service manager's")
+        os.unlink(path)
 
 
 @test(fairlift_only=True)

@@ -773,6 +773,65 @@ def a_new_server_that_dies_on_the_way_or_hangs_costs_a_pause(t):
 
 
 @test(fairlift_only=True)
+def a_flush_that_fails_after_the_new_server_has_come_is_not_forgotten(t):
+    Path(t.path("rules.toml")).write_text('[[fault]]\nop = "flush"\nerror = "EIO"\ntimes = 1\n')
+    server = t.server(f"a=fault:{t.path('rules.toml')},inner=file:{t.image('image', MIB)}")
+    with server.connect("a") as client:
+        client.write(0, data(BLOCK, 1))
+        peer = new_side(server)
+        with refused(EIO):
+            client.flush()
+        peer.send("ready")
+        said = peer.until("all")[-1][0]
+        equal(said["message"], "off", "what is said to a server that would not know of it")
+        contains(said["why"], "failed", "fairlift acknowledge")
+        peer.leave()
+        with refused(EIO):
+            client.flush()
+        server.control("acknowledge")
+        client.flush()
+
+
+@test(fairlift_only=True)
+def a_command_that_dies_leaves_no_server_behind_and_none_without_control(t):
+    image, server = served(t)
+    loads = load(server)
+    goes_on(loads)
+    control = f"unix:{server.socket}.control.sock"
+    others = lambda: [pid for pid in map(str, os.listdir("/proc")) if pid.isdigit() and int(pid) != server.pid
+                      and f"--take-over={control[5:]}".encode() in cmdline(pid)]
+
+    def cmdline(pid):
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b""
+
+    program = Path(t.path("slow"))
+    program.write_text(f"#!/bin/sh\nsleep 0.5\nexec {BINARY} \"$@\"\n")
+    program.chmod(0o755)
+    for words in [], ["--dry-run"]:
+        command = t.start(BINARY, "upgrade", "--program", program, "--control", control, *words)
+        until(others, "the new server has been started")
+        command.kill()
+        until(lambda: not others(), "the new server ends, too", 20)
+        goes_on(loads)
+
+    # Of what the new server says, the first word is heard alone.
+    program.write_text(f"#!/bin/sh\n{BINARY} \"$@\" | head -n 1\n")
+    command = t.start(BINARY, "upgrade", "--program", program, "--control", control)
+    equal(server.process.wait(60), 0, "the exit code of the previous server")
+    command.kill()
+    served_by = lambda: t.run(BINARY, "status", "--control", control, "--json", code=None)
+    until(lambda: '"version"' in served_by(), "the new server has control", 20)
+    server.process = Adopted(Control(t, server).ask("GET", "/v1")["pid"])
+    t.defer(finish, server.process)
+    goes_on(loads)
+    upgrade(server)
+    goes_on(loads)
+    ended(server, image, loads)
+
+
+@test(fairlift_only=True)
 def an_old_server_that_is_killed_before_it_has_handed_over_costs_what_a_crash_does(t):
     image, server = served(t)
     client = server.connect("a")

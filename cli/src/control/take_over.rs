@@ -9,6 +9,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::Response;
+use fairlift::control::State;
 use fairlift::{Beside, HandOver, Handle};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -115,9 +116,12 @@ impl Handed {
         let mut shown = self.process.shown();
         let why_not = shown["why_not"].as_str().map(str::to_owned);
         shown["plan"] = json!(plan);
-        let exports = handle.state().map(|state| state.config.exports.clone()).unwrap_or_default();
-        let added = exports.iter().map(|export| &*export.name).filter(|name| !file.names(name));
-        shown["added"] = added.collect();
+        if let Some(State { config, .. }) = handle.state() {
+            let added: Vec<_> = config.exports.iter().filter(|export| !file.names(&export.name)).collect();
+            shown["added"] = added.iter().map(|export| &*export.name).collect();
+            shown["sized"] = added.iter().filter(|one| one.size.is_some()).map(|export| &*export.name).collect();
+            shown["request_max"] = config.limits.request_max.into();
+        }
         shown["in_the_way"] = why_not.into_iter().chain(in_the_way).collect();
         Ok(shown)
     }

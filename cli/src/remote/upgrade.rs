@@ -1,6 +1,6 @@
 //! `fairlift upgrade`: starts a server that takes over from the one that runs, and tells how that went.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 
 use super::UpgradeArgs;
 use super::client::{Answer, At, Server};
+use crate::control::parse_place;
 use crate::serve::{COULD, READY, TAKEN};
 use crate::terminal::complaint;
 use crate::terminal::output;
@@ -38,18 +39,22 @@ pub(crate) struct Running {
     pub(crate) version: u64,
     /// The exports that stand neither in its file nor in its arguments.
     pub(crate) added: Vec<String>,
+    /// Those of them that have a size of their own: the others end with their backings.
+    pub(crate) sized: Vec<String>,
+    /// The largest request, as its clients were told.
+    pub(crate) request_max: Option<u64>,
 }
 
 impl Running {
     /// Of the server at a control socket.
-    pub(crate) fn ask(socket: &Path) -> Result<Self, String> {
-        let control = Some(format!("unix:{}", socket.display()));
-        let server = Server::find(&At { control, json: false })?;
+    pub(crate) fn ask(control: &str) -> Result<Self, String> {
+        let server = Server::find(&At { control: Some(control.into()), json: false })?;
         let Answer { value: settings, version } = server.ask(Method::GET, "/v1/state", None, None)?;
         let version = version.ok_or("the running server does not say which version its settings have")?;
         let plan: Value = server.ask(Method::POST, "/v1/upgrade", None, None)?.value;
-        let added = plan["added"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
-        Ok(Self { settings, version, added: added.collect() })
+        let names = |key: &str| plan[key].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+        let (added, sized) = (names("added").collect(), names("sized").collect());
+        Ok(Self { settings, version, added, sized, request_max: plan["request_max"].as_u64() })
     }
 }
 
@@ -90,7 +95,13 @@ fn attempt(args: &UpgradeArgs) -> Result<(), String> {
     is_its_user(&running)?;
     is_of_its_service(&running)?;
     lines("plan").for_each(tell);
-    let mut child = start(&program, &socket, &running, args.dry_run)?;
+    let mut take_over = OsString::from("--take-over=");
+    take_over.push(socket);
+    if let Some(token) = args.at.control.as_deref().and_then(|text| parse_place(text).ok()?.token) {
+        take_over.push(",token=");
+        take_over.push(std::path::absolute(&token).map_err(|error| format!("{}: {error}", token.display()))?);
+    }
+    let mut child = start(&program, &take_over, &running, args.dry_run)?;
     let began = Instant::now();
     let came = wait(&mut child, began + args.patience());
     came.map_err(|why| format!("{}: {why}\nthe running server goes on", program.display()))?;
@@ -185,11 +196,9 @@ fn is_of_its_service(running: &Value) -> Result<(), String> {
         .into())
 }
 
-fn start(program: &Path, socket: &Path, running: &Value, only_look: bool) -> Result<Child, String> {
+fn start(program: &Path, take_over: &OsStr, running: &Value, only_look: bool) -> Result<Child, String> {
     let arguments = running["arguments"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut command = Command::new(program);
-    let mut take_over = OsString::from("--take-over=");
-    take_over.push(socket);
     command.args(arguments).arg(take_over).args(only_look.then_some("--take-over-look"));
     if let Some(directory) = running["directory"].as_str() {
         command.current_dir(directory);

@@ -150,7 +150,7 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) check: bool,
 
-    /// The control socket of a running server from which this one takes over: `fairlift upgrade` gives it.
+    /// The control socket of a running server from which this one takes over, `PATH[,token=FILE]`: `fairlift upgrade` gives it.
     #[arg(long, value_name = "PATH", hide = true)]
     pub(crate) take_over: Option<PathBuf>,
 

@@ -14,8 +14,8 @@ use crate::config::keys::live_group_keys;
 use crate::control::Changes;
 use crate::ways;
 
-/// Keys of an export that describe its state, not a setting; and its size, which is that of the shown backing.
-const FOUND: [&str; 3] = ["block_device", "connections", "size"];
+/// Keys of an export that describe its state, not a setting.
+const FOUND: [&str; 2] = ["block_device", "connections"];
 
 /// The settings of a server, as far as they are looked at here.
 #[derive(Deserialize)]
@@ -25,11 +25,16 @@ struct Settings<'a> {
     groups: Value,
 }
 
-/// A config with the additions to a server: its settings, and which exports were added.
+/// A config with the additions to a server: its settings, and which exports were added. `sized`: those with a size of their own, for the size that is
+/// shown is what an export has.
 ///
 /// # Errors
 /// An export or a group cannot be as it was: which, and why.
-pub(super) fn with_added(config: Config, settings: &RawValue, added: &[String]) -> Result<Config, String> {
+pub(super) fn with_added(
+    config: Config,
+    settings: &RawValue,
+    (added, sized): (&[String], &[String]),
+) -> Result<Config, String> {
     if added.is_empty() {
         return Ok(config);
     }
@@ -43,8 +48,10 @@ pub(super) fn with_added(config: Config, settings: &RawValue, added: &[String]) 
         if !added.iter().any(|one| one == name) || edit.config.exports.iter().any(|one| one.name == name) {
             continue;
         }
+        let is_sized = sized.iter().any(|one| one == name);
         let mut keys = export;
         keys.retain(|key, value| !FOUND.contains(&key.as_str()) && !value.is_null());
+        keys.retain(|key, _| key != "size" || is_sized);
         // A disk that nobody has named is found again by where the backing is.
         let is_named = |disk: &Value| edit.config.disks.iter().any(|one| disk == &one.name);
         keys.retain(|key, value| key != "disk" || is_named(value));
@@ -93,11 +100,15 @@ mod tests {
         let of_group = json!({"path": "/t/a", "weight": 300, "exports": ["a"], "max": {"rbps": 1048576}, "groups": []});
         let tree = json!({"path": "/", "weight": 100, "groups": [{"path": "/t", "weight": 200, "groups": [of_group]}]});
         let settings = json!({"exports": [export("a", "/t/a"), export("b", "/t")], "groups": tree});
-        let config =
-            with_added(config(), &serde_json::value::to_raw_value(&settings).unwrap(), &["a".into(), "gone".into()])
-                .unwrap();
-        let exports: Vec<_> = config.exports.iter().map(|one| (&*one.name, one.read_only, one.disk)).collect();
-        assert_eq!(exports, [("a", true, None)]);
+        let settings = serde_json::value::to_raw_value(&settings).unwrap();
+        let added = ["a".into(), "gone".into()];
+        for (sized, size) in [(&[][..], None), (&added[..1], Some(1 << 20))] {
+            let config = with_added(config(), &settings, (&added, sized)).unwrap();
+            let exports: Vec<_> =
+                config.exports.iter().map(|one| (&*one.name, one.read_only, one.disk, one.size)).collect();
+            assert_eq!(exports, [("a", true, None, size)]);
+        }
+        let config = with_added(config(), &settings, (&added, &[])).unwrap();
         let weights: Vec<_> = config.groups.iter().map(|group| (&*group.path, group.weight.get())).collect();
         assert_eq!(weights, [("/", 100), ("/t", 200), ("/t/a", 300)]);
         assert!(config.bounds.contains_key("/t/a") && !config.bounds.contains_key("/t"));

@@ -3,7 +3,7 @@
 //! begin.1  The configurations of the running server and of this one are compared before anything changes: a difference is refused, and
 //!          told key by key. An addition since that stands in no file is no difference ([`carried`]).
 //! begin.2  Until it serves, this process leaves everything as it is when it ends, and its output goes to the command that has started it.
-//!          From then on it writes where the previous server has written.
+//!          From then on it writes where the previous server has written. It ends if that command has ended before it was ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -13,13 +13,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use fairlift::config::Address;
 use fairlift::{Handle, Server, Taking};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Plan, carried, log, systemd};
-use crate::control::{self, Control, Opened};
+use crate::control::{self, Control, ControlAt, Opened};
 use crate::remote::Running;
 use crate::terminal::complaint::Complaint;
 
@@ -43,26 +44,31 @@ pub(super) struct TakeOver {
 }
 
 impl TakeOver {
-    /// Asks the server at a control socket.
+    /// Asks the server at a control socket, whose token may follow.
     pub(super) fn begin(socket: &Path, only_looks: bool) -> Result<Self, String> {
         let _ = rustix::process::setsid(); // the terminal of whoever upgrades is not the server's
-        let running = Running::ask(socket)?;
-        let stream = ask(socket, running.version)?;
+        let control = format!("unix:{}", socket.display());
+        let running = Running::ask(&control)?;
+        let stream = ask(&control::parse_place(&control)?, running.version)?;
         Ok(Self { taking: Taking::begin(stream)?, running, only_looks })
     }
 
     /// The server that takes over, which serves nobody yet (begin.1).
     pub(super) fn open(&mut self, prepared: &Plan) -> Result<Server, Complaint> {
         let shown = |wrong: super::Wrong| Complaint::Refused(wrong.shown("the running server goes on"));
-        let Running { settings, added, .. } = &self.running;
-        let config = carried::with_added(prepared.config.clone(), settings, added).map_err(|why| {
+        let Running { settings, added, sized, request_max, .. } = &self.running;
+        let config = carried::with_added(prepared.config.clone(), settings, (added, sized)).map_err(|why| {
             Complaint::Refused(format!(
                 "error: objects added to the running server cannot be taken over: {why}\nthe running server goes on"
             ))
         })?;
         let server = Server::take_over(config, &mut self.taking).map_err(|error| shown(prepared.wrong(&[error])))?;
         let own = control::settings(&server.handle()).unwrap_or_default();
-        let differences = differences(settings, &own);
+        let mut differences = differences(settings, &own);
+        // Clients were told of it; that they may ask for more than they know costs nothing.
+        let most = u64::from(prepared.config.limits.request_max);
+        let less = request_max.filter(|told| *told > most);
+        differences.extend(less.map(|told| format!("server request_max: {told} in force, {most} in the new server")));
         if differences.is_empty() {
             return Ok(server);
         }
@@ -88,17 +94,17 @@ impl TakeOver {
             if only_looks {
                 taking.only_look();
                 handle.let_go();
-                println!("{COULD}");
+                let _ = say(COULD);
                 std::process::exit(0); // begin.2
             }
             let outputs = ["output", "errors"].map(|name| taking.beside(name));
-            if let Err(why) = taking.finish(&handle, || println!("{READY}")) {
-                eprintln!("error: not taken over: {why}");
+            if let Err(why) = taking.finish(&handle, || say(READY)) {
+                let _ = writeln!(std::io::stderr(), "error: not taken over: {why}");
                 handle.let_go();
                 std::process::exit(1); // begin.2
             }
             endpoints.iter_mut().for_each(Opened::is_ours);
-            println!("{TAKEN}");
+            let _ = say(TAKEN);
             write_there(outputs);
             log::handed();
             tracing::info!("taken over from the previous server; this is process {}", std::process::id());
@@ -113,6 +119,14 @@ impl TakeOver {
     }
 }
 
+/// Says a word to the command that has started this process.
+///
+/// # Errors
+/// The command has ended.
+fn say(word: &str) -> Result<(), String> {
+    writeln!(std::io::stdout(), "{word}").map_err(|error| format!("the command that started it has ended ({error})"))
+}
+
 /// Has this process print where the previous server has printed.
 fn write_there([output, errors]: [Option<OwnedFd>; 2]) {
     let put = |to: Option<OwnedFd>, put: fn(OwnedFd) -> rustix::io::Result<()>| to.map_or(Ok(()), put);
@@ -123,14 +137,17 @@ fn write_there([output, errors]: [Option<OwnedFd>; 2]) {
 }
 
 /// Asks to take over; what is answered is a connection for that.
-fn ask(socket: &Path, version: u64) -> Result<UnixStream, String> {
+fn ask(at: &ControlAt, version: u64) -> Result<UnixStream, String> {
+    let Address::Unix(socket) = &at.address else { return Err("a server is taken over at a unix socket".into()) };
     let fail = |error: std::io::Error| format!("{}: {error}", socket.display());
+    let token = at.token.as_deref().map(control::token).transpose()?;
+    let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
     let mut stream = UnixStream::connect(socket).map_err(fail)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(fail)?;
     let protocol = control::PROTOCOL;
     let request = format!(
         "POST /v1/take-over?version={version} HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: {protocol}\r\n\
-         Content-Length: 0\r\n\r\n"
+         Content-Length: 0\r\n{token}\r\n"
     );
     stream.write_all(request.as_bytes()).map_err(fail)?;
     // The bytes after the head are the protocol's, and its descriptors come with its first byte.

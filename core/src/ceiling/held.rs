@@ -125,7 +125,7 @@ pub struct Ceilings {
     last: Instant,
     /// Which direction is looked at first.
     turn: usize,
-    /// Nothing is held any more.
+    /// Nothing is held for now (ceiling.11).
     lifted: bool,
     /// One bit for each context that something waited in.
     contexts: u64,
@@ -231,7 +231,7 @@ impl Ceilings {
         (node.bound, node.looked) = (bound, changes);
     }
 
-    /// No ceiling holds anything any more: nobody wants to wait for those who asked until the end.
+    /// No ceiling holds anything until they are [lowered](Self::lower): nobody wants to wait for what was asked. All of it is paid for (ceiling.11).
     pub fn lift(&mut self, now: Instant) {
         self.lifted = true;
         while let Some(Reverse((due, id, way))) = self.asleep.pop() {
@@ -239,12 +239,17 @@ impl Ceilings {
         }
     }
 
+    /// They hold again what comes from now on.
+    pub const fn lower(&mut self) {
+        self.lifted = false;
+    }
+
     // ---- bios ----
 
     /// Whether something may have to wait.
     #[inline]
     pub(crate) const fn are_some(&self) -> bool {
-        self.count > 0 && !self.lifted
+        self.count > 0
     }
 
     /// Lets a bio through if it need not wait.
@@ -258,7 +263,9 @@ impl Ceilings {
             return true;
         }
         let (way, bytes) = (bio.op.direction(), size(bio));
-        if !bound.iter().all(|budget| budget.is_free(now, way)) || self.len > 0 && self.has_before(id, way) {
+        let is_free =
+            bound.iter().all(|budget| budget.is_free(now, way)) && (self.len == 0 || !self.has_before(id, way));
+        if !is_free && !self.lifted {
             return false;
         }
         bound.iter().for_each(|budget| _ = budget.charge(now, way, bytes)); // ceiling.3

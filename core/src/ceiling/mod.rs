@@ -25,6 +25,8 @@
 //! ceiling.9  A changed ceiling holds from the next bio on. The debt stays, and so does what was saved for a burst, in bytes and I/Os: a burst
 //!            that was used is no debt when it is taken away, and a new one is to be saved first.
 //! ceiling.10  The debt is handed to the next server as the time that it takes to pay: a group does not begin with a new burst there.
+//! ceiling.11  Where what was asked is to end soon, for the server ends or hands its clients over, nothing is held. All that goes then is paid
+//!             for afterwards: 32 MiB at a limit of 1 MiB/s are a debt of half a minute.
 //!
 //! [`Rates`] and [`Ceiling`] are what people say; [`Budget`] is the state; `held` is where bios wait in one queue.
 

@@ -1,9 +1,9 @@
 //! The backings to open, once each, and their disks.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use fairlift_core::Sector;
+use fairlift_core::{Sector, sched};
 
 use crate::Error;
 use crate::config::{self, Config};
@@ -89,8 +89,14 @@ pub(crate) struct Arranged {
     pub(crate) in_force: Config,
 }
 
-/// Puts the devices on disks: as the configuration says, else one disk for each file system or device.
-pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usize) -> Result<Arranged, Error> {
+/// Puts the devices on disks: as the configuration says, else one disk for each file system or device. `before`: the schedulers that disks have come
+/// to have at a server from which this one takes over, where nobody named one.
+pub(crate) fn arrange(
+    config: &Config,
+    opened: &[Arc<dyn Device>],
+    workers: usize,
+    before: &BTreeMap<String, sched::Kind>,
+) -> Result<Arranged, Error> {
     let mut in_force = config.clone();
     let settings = &mut in_force.disks;
     let mut homes: HashMap<u64, usize> = HashMap::new();
@@ -153,6 +159,10 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
     }
     for (disk, devices) in contents.iter().enumerate() {
         tenants::settle(&mut in_force, disk, devices.iter().any(|(device, _)| device.facts().rotational));
+        let there = &mut in_force.disks[disk];
+        if let Some(scheduler) = before.get(&there.name).filter(|one| there.is_usual && **one != there.scheduler) {
+            tenants::turn(there, *scheduler);
+        }
     }
     let disks: Vec<_> = in_force
         .disks

@@ -16,6 +16,7 @@ mod prepare;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::SystemTime;
 
 use fairlift_core::learn::idling_trial::Finding;
@@ -70,6 +71,8 @@ pub(crate) struct Live {
     /// Numbers for files that were used and are free, and how many were ever used.
     files: (BTreeSet<u32>, u32),
     leaving: Leaving,
+    /// Threads that flush devices which have gone, and close them.
+    closing: Vec<JoinHandle<()>>,
     /// Where files of new exports must lie.
     pub(crate) roots: Roots,
     /// The latest that the schedulers of disks found out.
@@ -166,6 +169,7 @@ impl Live {
             listeners_made: config.listeners.len(),
             files: (BTreeSet::new(), files),
             leaving: Leaving::default(),
+            closing: Vec::new(),
             roots,
             findings: BTreeMap::new(),
             short: BTreeSet::new(),
@@ -180,7 +184,7 @@ impl Live {
     }
 
     pub(crate) fn is_leaving(&self) -> bool {
-        self.leaving.is_something()
+        self.leaving.is_something() || self.closing.iter().any(|closing| !closing.is_finished())
     }
 
     pub(crate) fn state(&self) -> State {
@@ -284,7 +288,7 @@ impl Live {
             let_in: served.service.exports().access.counts().collect(),
             links,
             flush_errors: errors.map(|(device, errno)| (view::name(&*device), errno.0)).collect(),
-            leaving: self.leaving.is_something() || served.is_leaving(),
+            leaving: self.is_leaving() || served.is_leaving(),
             block_devices: served.devices(),
             at: now,
             worked: backend.turns.iter().map(Turns::read).collect(),

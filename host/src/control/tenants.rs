@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fairlift_core::{Group, GroupId, flush, sched};
 
-use crate::config::Config;
+use crate::config::{Config, Disk};
 
 /// The groups of the exports on a disk, which the configuration names for each.
 pub fn tenants(config: &Config, disk: usize) -> BTreeSet<GroupId> {
@@ -33,6 +33,12 @@ pub fn settle(config: &mut Config, disk: usize, rotates: bool) {
     if there.set.iter().all(|(knob, _)| tunables(suits).any(|name| name == knob)) {
         there.scheduler = suits;
     }
+}
+
+/// Gives a disk whose scheduler nobody named another one: of its tunables those stay that all schedulers have.
+pub(crate) fn turn(disk: &mut Disk, scheduler: sched::Kind) {
+    disk.scheduler = scheduler;
+    disk.set.retain(|(knob, _)| flush::Settings::INFO.iter().any(|info| info.name == knob));
 }
 
 /// A group, those above it, and the root.

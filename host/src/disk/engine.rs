@@ -370,9 +370,16 @@ impl Engine {
         }
     }
 
-    /// The server ends: what ceilings hold goes at once.
-    pub(crate) fn lift_ceilings(&self, now: Instant) {
+    /// What ceilings hold goes at once, and is paid for later (ceiling.11).
+    pub(crate) fn lift_ceilings(&mut self) {
+        let now = self.now;
         self.handles.iter().for_each(|handle| handle.queues.of(self.context).ceilings().lift(now));
+        self.woken();
+    }
+
+    /// They hold again what comes from now on.
+    pub(crate) fn lower_ceilings(&self) {
+        self.handles.iter().for_each(|handle| handle.queues.of(self.context).ceilings().lower());
     }
 
     /// The worker did not run for so long until `now`, though it was to: no request counts as late that became so meanwhile.

@@ -135,6 +135,7 @@ macro_rules! protocols {
                 self.hold = hold;
                 self.has_told = false;
                 if held {
+                    engine.lower_ceilings();
                     $($(#[$built])* { self.$name.serve_on(engine); })*
                 }
                 if self.holds() {
@@ -198,6 +199,9 @@ macro_rules! protocols {
 
             fn look_at_clock(&mut self, engine: &mut Engine) {
                 if self.holds() {
+                    if !self.has_told {
+                        engine.lift_ceilings(); // hold.6
+                    }
                     return; // hold.2
                 }
                 $($(#[$built])* { self.$name.look_at_clock(engine); })*

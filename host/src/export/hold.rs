@@ -14,6 +14,8 @@
 //!         process, and the client connects again.
 //! hold.5  Two servers are there while it holds. So a worker whose clients were told gives the memory of payloads back; it has it again when
 //!         it is used.
+//! hold.6  Ceilings hold nothing meanwhile, and what goes is a debt to them: a tenant at its limit that has asked for half a minute's worth would have
+//!         each upgrade called off.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -24,6 +24,8 @@ pub(crate) struct Listening {
     pub(crate) tls: Tls,
     /// As a client would write it: `unix:/run/fairlift.sock`, `tcp:127.0.0.1:10809`.
     pub(crate) name: String,
+    /// Of a unix socket that a server has made. The file of one that was inherited is the service manager's.
+    path: Option<PathBuf>,
     /// The socket file to remove at the end.
     file: OnceLock<SocketFile>,
 }
@@ -40,11 +42,8 @@ impl Drop for SocketFile {
 impl Listening {
     pub(crate) fn open(listener: &Listener) -> Result<Self, Error> {
         let fail = |why: String| Error::Listen { address: listener.address.to_string(), why };
-        let (fd, file): (OwnedFd, _) = match &listener.address {
-            Address::Unix(path) => {
-                let socket = unix(path, listener.socket).map_err(fail)?;
-                (socket.into(), OnceLock::from(SocketFile(path.clone())))
-            }
+        let fd: OwnedFd = match &listener.address {
+            Address::Unix(path) => unix(path, listener.socket).map_err(fail)?.into(),
             Address::Tcp(address) => {
                 let socket = patiently(|| TcpListener::bind(address)).map_err(|error| {
                     fail(match error.kind() {
@@ -53,18 +52,21 @@ impl Listening {
                         _ => error.to_string(),
                     })
                 })?;
-                (socket.into(), OnceLock::new())
+                socket.into()
             }
             Address::Inherited(fd) => {
                 // The previous server may have had another engine, which waits for connections in another way.
                 let clone = || fd.try_clone().and_then(|fd| Ok((rustix::io::ioctl_fionbio(&fd, false)?, fd).1));
-                (clone().map_err(|error| fail(error.to_string()))?, OnceLock::new())
+                clone().map_err(|error| fail(error.to_string()))?
             }
         };
-        Ok(Self { file, ..Self::adopt(listener, fd) })
+        let opened = Self::adopt(listener, fd);
+        opened.owns_file();
+        Ok(opened)
     }
 
-    /// A socket that another server listens at, and hands over. Its file is that server's until it has [gone](Self::is_ours).
+    /// A socket that another server listens at, and hands over. Its file is that server's until it has [gone](Self::is_ours), and so is the way in
+    /// which it waits for connections: both servers have the same socket.
     pub(crate) fn adopt(listener: &Listener, fd: OwnedFd) -> Self {
         let bound = || SocketAddr::try_from(rustix::net::getsockname(&fd).ok()?).ok();
         let name = match &listener.address {
@@ -72,7 +74,11 @@ impl Listening {
             _ => None,
         };
         let name = name.unwrap_or_else(|| listener.address.to_string());
-        Self { fd, tls: listener.tls, name, file: OnceLock::new() }
+        let path = match &listener.address {
+            Address::Unix(path) => Some(path.clone()),
+            _ => None,
+        };
+        Self { fd, tls: listener.tls, name, path, file: OnceLock::new() }
     }
 
     /// The server that had it has ended: nobody else accepts by it, or removes its file.
@@ -86,8 +92,8 @@ impl Listening {
 
     /// Removes its file at the end, from now on.
     pub(crate) fn owns_file(&self) {
-        if let Some(path) = self.name.strip_prefix("unix:") {
-            let _ = self.file.set(SocketFile(path.into())); // it may be ours already
+        if let Some(path) = &self.path {
+            let _ = self.file.set(SocketFile(path.clone())); // it may be ours already
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Whether a server would start: all is opened and set up as it would be, and closed again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Server, workers};
@@ -67,7 +68,7 @@ impl Server {
         if opened.len() < config.exports.len() {
             return Err(errors);
         }
-        let arranged = match arrange(config, &opened, workers(config)) {
+        let arranged = match arrange(config, &opened, workers(config), &BTreeMap::new()) {
             Ok(arranged) => arranged,
             Err(error) => {
                 errors.push(error);

@@ -64,6 +64,8 @@ impl Handle {
         if dry_run {
             return Ok(would);
         }
+        let goes = || refused("another server is taking over; try again in a moment".into());
+        let _forks = shared.forks.try_read().map_err(|_| goes())?;
         let (device, disk) = shared.shown_by(of).map_err(refused)?;
         let is_flushed = || disk.is_flushed(&device).map_err(refused);
         is_flushed()?;

@@ -6,10 +6,11 @@ mod handed;
 mod report;
 mod upgrade;
 
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use fairlift_core::sched::Kind;
 use fairlift_core::{ContextId, GroupId, Sector};
@@ -259,6 +260,9 @@ struct Shared {
     is_traced: Arc<AtomicBool>,
     /// Another server is taking over.
     is_handed_over: AtomicBool,
+    /// Read by each fork from its freeze to its export, and written while clients are given away: a server that takes over knows nothing of a top
+    /// that is frozen just then.
+    forks: RwLock<()>,
 }
 
 /// How many threads the kernel may have for a worker's ring, at least. Chosen: a disk that hangs takes one for each request that
@@ -359,6 +363,16 @@ impl Shared {
         self.gateways.follow(&self.backend.disks, standing, move || notifiers.ring_all())
     }
 
+    /// Closes removed devices, which are as durable as the others then (live.3); no worker has anything of them any more.
+    fn close_removed(&self) {
+        let closing = {
+            let mut live = self.live();
+            live.sweep(&self.backend, &self.served);
+            live.take_closing()
+        };
+        closing.into_iter().for_each(|thread| drop(thread.join())); // one that panicked has told why
+    }
+
     /// A worker for the calling thread.
     fn worker(&self, context: ContextId) -> std::io::Result<Worker<Clients>> {
         if !ring::be_flusher() && context.0 == 0 {
@@ -423,7 +437,8 @@ impl Server {
             return Err(Error::Backing { what: "files".into(), why });
         }
         let foreign = check::foreign(&config.exports, &opened);
-        let Arranged { disks, placed, disk_of_file, in_force } = arrange(&config, &opened, workers)?;
+        let before = taking.as_ref().map_or_else(BTreeMap::new, |taking| taking.schedulers.clone());
+        let Arranged { disks, placed, disk_of_file, in_force } = arrange(&config, &opened, workers, &before)?;
         if disk_of_file.len() > files as usize {
             let why = format!("there are {}, and a ring takes {files} here (ulimit -n)", disk_of_file.len());
             return Err(Error::Backing { what: "files".into(), why });
@@ -472,6 +487,7 @@ impl Server {
             gateways,
             is_traced: Arc::default(),
             is_handed_over: AtomicBool::new(false),
+            forks: RwLock::new(()),
         };
         Ok(Self { shared: Arc::new(shared), foreign })
     }
@@ -539,7 +555,9 @@ impl Server {
         started?;
         self.shared.log_stats();
         self.shared.log_shares();
-        self.shared.flush_all()?;
+        let flushed = self.shared.flush_all();
+        self.shared.close_removed();
+        flushed?;
         if let Some(failure) = self.shared.served.take_failure() {
             return Err(failure);
         }

@@ -120,8 +120,7 @@ impl<F: Front> Worker<F> {
             self.turns[number].turn(completions, self.sleep.looked);
             self.front.look_at_clock(&mut self.engine);
             if self.front.gives_up_at().is_some() {
-                self.engine.lift_ceilings(now);
-                self.engine.woken();
+                self.engine.lift_ceilings();
             }
             self.settle(now);
             if now >= self.look_at {

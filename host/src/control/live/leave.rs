@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use super::{GONE, Live, Opened};
 use crate::clock;
@@ -52,7 +53,7 @@ impl Live {
             {
                 *self.lost.entry(view::name(&*one.device)).or_default() += link.lost;
             }
-            close(one.device); // live.3
+            self.closing.extend(close(one.device)); // live.3
         }
         let is_empty = |number: &mut usize| backend.disks.get(*number).is_empty();
         for number in self.leaving.disks.extract_if(.., is_empty).collect::<Vec<_>>() {
@@ -66,10 +67,16 @@ impl Live {
             disks.iter().fold(false, |left, (_, disk)| !disk.remove_group(now, *id) || disk.has_group(*id) || left)
         });
         self.leaving.listeners.retain(|listening| Arc::strong_count(listening) > 1);
+        self.closing.retain(|closing| !closing.is_finished());
         if news {
             backend.notifiers.ring_all();
         }
-        self.leaving.is_something() || served.is_leaving()
+        self.is_leaving() || served.is_leaving()
+    }
+
+    /// The devices that are being closed: the server ends after them.
+    pub(crate) fn take_closing(&mut self) -> Vec<JoinHandle<()>> {
+        std::mem::take(&mut self.closing)
     }
 
     /// Keeps what was counted on a disk that is gone, for one of its name.
@@ -86,14 +93,13 @@ impl Live {
 }
 
 /// Flushes a device that nobody uses any more, and closes it (live.3). A disk that hangs shall not hang who changes others.
-fn close(device: Arc<dyn Device>) {
+fn close(device: Arc<dyn Device>) -> Option<JoinHandle<()>> {
     let flush = move || {
         if let Err(error) = device.flush_now() {
             let path = device.path().unwrap_or_else(|| "memory".as_ref()).display();
             tracing::error!(%path, %error, "the last flush failed, and the writes before it may be lost");
         }
     };
-    if let Err(error) = std::thread::Builder::new().name("closing".into()).spawn(flush) {
-        tracing::error!(%error, "no thread can be made to flush a device that goes");
-    }
+    let closing = std::thread::Builder::new().name("closing".into()).spawn(flush);
+    closing.inspect_err(|error| tracing::error!(%error, "no thread can be made to flush a device that goes")).ok()
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use fairlift_core::ceiling::Bounds;
-use fairlift_core::{Group, GroupId, flush};
+use fairlift_core::{Group, GroupId};
 
 use super::{Live, Making, Opened, Prepared};
 use crate::Error;
@@ -303,9 +303,7 @@ impl Draft<'_> {
             if !suits.has_weights() || suits == scheduler || scheduler.has_floors() {
                 continue;
             }
-            let there = &mut self.config.disks[at];
-            there.scheduler = suits;
-            there.set.retain(|(knob, _)| flush::Settings::INFO.iter().any(|info| info.name == knob));
+            tenants::turn(&mut self.config.disks[at], suits);
             let says = format!("scheduler {} (was {}), for its tenants to share it", suits.name(), scheduler.name());
             self.suited.push(Step::new(Of::Disk(name.clone()), Becomes::Key("scheduler"), says));
             self.turned.insert(name);

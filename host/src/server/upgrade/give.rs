@@ -1,6 +1,6 @@
 //! The old server: it offers what it has, has its clients stand still, and gives them away.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -116,15 +116,9 @@ impl Shared {
                 Err(why) => in_the_way.push(format!("export {name:?}: its backing ({}) {why}", device.called())),
             }
         }
-        for (_, disk) in self.backend.disks.all() {
-            for (device, errno) in disk.flush_errors() {
-                let error = std::io::Error::from_raw_os_error(errno.0);
-                let says = "and a new server would not know of it; fairlift acknowledge, once you know what was lost";
-                in_the_way.push(format!("a flush of {} failed ({error}), {says}", device.called()));
-            }
-        }
+        in_the_way.extend(self.failed_flushes());
         if self.served.is_leaving() || self.live().is_leaving() {
-            in_the_way.push("something was removed, and clients have not left it yet; try again in a moment".into());
+            in_the_way.push("something was removed, and has not quite gone; try again in a moment".into());
         }
         let clients = service.clients();
         let encrypted = |by| clients.values().filter(|client| client.unsent.encryption() == Some(by)).count();
@@ -162,6 +156,16 @@ impl Shared {
         Ok(plan)
     }
 
+    /// Each failed flush that is not acknowledged, a line each.
+    fn failed_flushes(&self) -> impl Iterator<Item = String> {
+        let failed = self.backend.disks.all().into_iter().flat_map(|(_, disk)| disk.flush_errors());
+        failed.map(|(device, errno)| {
+            let error = std::io::Error::from_raw_os_error(errno.0);
+            let says = "and a new server would not know of it; fairlift acknowledge, once you know what was lost";
+            format!("a flush of {} failed ({error}), {says}", device.called())
+        })
+    }
+
     /// The devices that exports show, each by the name of the first export of it.
     pub(super) fn devices(&self) -> Vec<(String, Arc<dyn Device>)> {
         let mut named = HashMap::new();
@@ -196,17 +200,21 @@ impl Shared {
             Err(why) => return Err(no_answer(why)),
         }
         heap::give_back(); // upgrade.7
-        // Nothing is changed meanwhile.
+        // Nothing is forked or changed meanwhile.
+        let forks = self.forks.try_write().map_err(|_| "an export is just being forked; try again in a moment")?;
         let live = self.live();
         let now = live.state().version;
         if now != version {
-            return Err(format!("the configuration has been changed meanwhile (version {version} before, {now} now)"));
+            return Err(format!(
+                "the configuration has been changed meanwhile (version {version} before, {now} now); try again in a moment"
+            ));
         }
         let (hold, notifiers) = (&self.served.service.hold, &self.backend.notifiers);
         let began = Instant::now();
         hold.begin(notifiers);
         let given = hold.wait(began + PATIENCE, goes_on).and_then(|clients| {
             tracing::info!(clients = clients.len(), "all clients stand still, after {:.1?}", began.elapsed());
+            self.failed_flushes().next().map_or(Ok(()), Err)?; // since the plan
             // Nothing is counted or learned any more.
             let begins_with = self.hand_on_of(&live.groups().into_iter().collect(), true);
             self.give_devices(channel)?;
@@ -221,7 +229,7 @@ impl Shared {
             return given.map(|()| false);
         }
         tracing::info!("the new server has them, after {:.1?}", began.elapsed());
-        std::mem::forget((under_way, off, live)); // nothing is changed any more, nor handed over twice
+        std::mem::forget((under_way, off, live, forks)); // nothing is changed any more, nor handed over twice
         Ok(true)
     }
 
@@ -229,24 +237,29 @@ impl Shared {
     fn offer(
         &self,
         channel: &Channel,
-        (plan, beside): (&[String], &[Beside]),
+        (plan, others): (&[String], &[Beside]),
         off: BorrowedFd<'_>,
     ) -> Result<(), NoMessage> {
         let mut says = Record::default();
         says.put("version", &VERSION);
         says.put("program", &env!("CARGO_PKG_VERSION"));
         says.put("plan", &plan);
-        channel.send("offer", says, &[], &[off])?;
-        let configured = self.live().state().config.listeners.clone();
+        let config = self.live().state().config;
+        let usual = config.disks.iter().filter(|disk| disk.is_usual);
+        // Beside the text, which is bounded: there are as many disks as exports.
+        let mut beside = Record::default();
+        beside.put("schedulers", &usual.map(|disk| (&*disk.name, disk.scheduler.name())).collect::<BTreeMap<_, _>>());
+        channel.send("offer", says, beside.to_string().as_bytes(), &[off])?;
         for listening in self.served.service.listeners.list().values() {
             let mut says = with("name", &listening.name);
-            let inherited = configured
+            let inherited = config
+                .listeners
                 .iter()
                 .any(|one| matches!(one.address, Address::Inherited(_)) && one.address.to_string() == listening.name);
             says.put("inherited", &inherited);
             channel.send("listener", says, &[], &[listening.fd.as_fd()])?;
         }
-        for Beside { name, descriptor } in beside {
+        for Beside { name, descriptor } in others {
             channel.send("beside", with("name", name), &[], &[descriptor.as_fd()])?;
         }
         // A base that many lie over goes once.

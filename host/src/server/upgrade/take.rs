@@ -1,20 +1,23 @@
 //! The new server: it opens what the old one offers, says that it is ready, and takes the clients.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlift_core::record::Record;
+use fairlift_core::sched::Kind;
 
 use super::channel::{Channel, Message, NoMessage};
 use super::{READY, with};
 use crate::Error;
 use crate::config::{Address, Config, Listener};
+use crate::control::arrange::address;
 use crate::device::handed::{HandedFiles, Links};
 use crate::export::hold::HeldClient;
 use crate::export::listen::Listening;
+use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::heap;
 use crate::server::{Handle, Server, Shared};
 use crate::wire::hand_over::VERSION;
@@ -33,6 +36,8 @@ pub struct Taking {
     listeners: Vec<(String, bool, OwnedFd)>,
     beside: Vec<(String, OwnedFd)>,
     pub(in crate::server) files: HandedFiles,
+    /// Of disks whose scheduler nobody named, by their names.
+    pub(in crate::server) schedulers: BTreeMap<String, Kind>,
 }
 
 fn ended(why: NoMessage) -> String {
@@ -51,7 +56,7 @@ impl Taking {
         let channel = Channel::new(stream).map_err(|error| error.to_string())?;
         let until = Instant::now() + READY;
         let next = || channel.receive(until, &|| Ok(())).map_err(ended);
-        let Message { name, mut says, descriptors, .. } = next()?;
+        let Message { name, mut says, bytes, descriptors } = next()?;
         if name != "offer" {
             return Err(says
                 .need("why")
@@ -65,6 +70,9 @@ impl Taking {
             ));
         }
         let plan = says.need("plan").unwrap_or_default();
+        let mut beside = Record::parse(&String::from_utf8_lossy(&bytes)).unwrap_or_default();
+        let usual: BTreeMap<String, String> = beside.take("schedulers").ok().flatten().unwrap_or_default();
+        let schedulers = usual.into_iter().filter_map(|(disk, name)| Some((disk, Kind::from_name(&name)?))).collect();
         let off = HeldClient::only(descriptors)?;
         let (mut listeners, mut beside, mut files) = (Vec::new(), Vec::new(), HandedFiles::default());
         loop {
@@ -90,7 +98,7 @@ impl Taking {
                 other => tracing::warn!("the running server offers \"{other}\", which is unknown here, and is ignored"),
             }
         }
-        Ok(Self { channel, off, plan, listeners, beside, files })
+        Ok(Self { channel, off, plan, listeners, beside, files, schedulers })
     }
 
     /// The plan: a line for each kind of thing that goes over.
@@ -113,10 +121,11 @@ impl Taking {
     /// The sockets of these listeners.
     pub(in crate::server) fn listen(&mut self, configured: &[Listener]) -> Result<Vec<Listening>, Error> {
         let socket = |listener: &Listener| {
-            if let Address::Inherited(_) = listener.address {
-                return Listening::open(listener);
-            }
             let name = listener.address.to_string();
+            if let Address::Inherited(socket) = &listener.address {
+                let fail = |error: std::io::Error| Error::Listen { address: name, why: error.to_string() };
+                return Ok(Listening::adopt(listener, socket.try_clone().map_err(fail)?));
+            }
             // With port 0 the kernel had chosen one.
             let any_port = name.strip_suffix(":0");
             let is_it = |there: &String| {
@@ -156,12 +165,14 @@ impl Taking {
     }
 
     /// Takes the clients of the running server, which then ends; they are served here from now on. The server of the handle was [made for
-    /// that](Server::take_over), and runs. `is_ready` is called when its workers are, before anything changes.
+    /// that](Server::take_over), and runs. `is_ready` is called when its workers are, before anything changes: it may say why nothing shall.
     ///
     /// # Errors
     /// Why not: the other server serves on, or has ended before all was handed over. The caller ends the process at once, without letting go of
     /// anything in an orderly way.
-    pub fn finish(self, handle: &Handle, is_ready: impl FnOnce()) -> Result<(), String> {
+    pub fn finish(self, handle: &Handle, is_ready: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+        // A thread that panics would leave clients held for ever.
+        let _guard = AbortOnPanic;
         let shared = handle.shared.upgrade().ok_or("the new server has ended")?;
         self.take_clients(&shared, is_ready).inspect_err(|why| self.say_why(why))?;
         for listening in shared.served.service.listeners.list().values() {
@@ -176,10 +187,10 @@ impl Taking {
         Ok(())
     }
 
-    fn take_clients(&self, shared: &Shared, is_ready: impl FnOnce()) -> Result<(), String> {
+    fn take_clients(&self, shared: &Shared, is_ready: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
         let hold = &shared.served.service.hold;
         hold.wait(Instant::now() + READY, || Ok(())).map_err(|why| format!("the new workers are not ready: {why}"))?;
-        is_ready();
+        is_ready()?;
         heap::give_back(); // upgrade.7
         self.channel.tell("ready", Record::default()).map_err(ended)?;
         let until = Instant::now() + READY;
@@ -260,8 +271,12 @@ impl Shared {
 
     /// Has devices go on where those of the previous server were.
     fn go_on_with(&self, mut states: BTreeMap<String, (Record, Vec<u8>)>) -> Result<(), String> {
+        // The first export of a device may be another one there: they came in another order.
+        let (exports, mut names) = (self.served.service.exports(), HashMap::<_, Vec<&str>>::new());
+        exports.list.iter().for_each(|export| names.entry(address(&export.device)).or_default().push(&export.name));
         for (export, device) in self.devices() {
-            let (mut says, bytes) = states.remove(&export).unwrap_or_default();
+            let mut names = names.get(&address(&device)).into_iter().flatten();
+            let (mut says, bytes) = names.find_map(|name| states.remove(*name)).unwrap_or_default();
             device.take_on(&mut says, &bytes).map_err(|why| format!("export {export:?}: its backing: {why}"))?;
         }
         match states.pop_first() {
