@@ -200,6 +200,20 @@ def tls_carries_large_and_pipelined_requests(t):
 
 
 @test(fairlift_only=True)
+def a_connection_is_ended_in_order(t):
+    """So a client knows that nothing more is done of what it asked: an end without a goodbye may come from the network."""
+    server = tls_server(t, "require")
+    clients = [server.connect("disk", tls=client_context(t)) for _ in range(2)]
+    for client in clients:
+        client.write(0, b"w" * 4096)
+        client.sock.suppress_ragged_eofs = False
+    clients[0].disconnect()
+    server.process.send_signal(signal.SIGTERM)
+    clients[1].wait_for_close(20)
+    server.ended(0)
+
+
+@test(fairlift_only=True)
 def replies_that_no_client_takes_count_when_encrypted(t):
     """Each of four clients leaves 32 MiB untaken. There is room for one, so they go, one after the other, and a fifth is served."""
     server = t.server(config='[server]\nworkers = 1\nmemory = "64m"\n[export.disk]\nbacking = "null:64m"\n',

@@ -683,6 +683,7 @@ impl Connection {
             export.remove_stream(engine, *stream);
         }
         self.drop_replies(engine);
+        self.say_goodbye();
     }
 
     /// Once nothing is received any more, a write whose payload never came is given up (client.4).

@@ -6,11 +6,14 @@
 //! keys.2  The kernel has them for good. If another server does not take over after all, this one goes on by the kernel as that one would have.
 //! keys.3  The kernel's records are counted (ktls.3), and the connection ends before a key has encrypted too many. It ends when the client
 //!         wants other keys, too. The client connects again.
+//! keys.4  A connection that is over is ended in order, unless it was broken off or the kernel has its keys: its client knows then that no
+//!         request of it will be done any more, and may ask again.
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 
 use fairlift_core::{Duration, Instant, time};
+use rustix::net::SendFlags;
 
 use super::super::service::{Common, UserData};
 use super::{Armed, Connection};
@@ -257,6 +260,17 @@ impl Connection {
             tracing::info!(client = self.peer.shown, "closed: its key has reached its limit of encrypted data");
             self.stop_reading();
         }
+    }
+
+    /// Ends TLS, if the socket takes that at once (keys.4).
+    pub(super) fn say_goodbye(&mut self) {
+        let Some(Tls { session: tls, .. }) = self.tls.as_deref_mut().filter(|_| !self.broken) else { return };
+        let mut bytes = Vec::new();
+        tls.send_close_notify();
+        while tls.wants_write() {
+            tls.write_tls(&mut bytes).expect("writing to memory does not fail");
+        }
+        let _ = rustix::net::send(&self.fd, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
     /// A read has failed since the record is no data (ktls.4).
