@@ -324,11 +324,12 @@ impl Connection {
     pub(crate) fn go_on(&mut self, engine: &mut Engine, common: &mut Common) {
         if !self.reading || self.input.is_empty() {
             self.is_held_no_more();
-            return;
+        } else {
+            let input = std::mem::take(&mut self.input);
+            let used = self.parse(engine, common, &input);
+            self.keep(input, used);
         }
-        let input = std::mem::take(&mut self.input);
-        let used = self.parse(engine, common, &input);
-        self.keep(input, used);
+        self.heed_goodbye();
     }
 
     fn is_held_no_more(&mut self) {

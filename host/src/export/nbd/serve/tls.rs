@@ -34,6 +34,8 @@ pub(super) struct Tls {
     leaves_until: Option<Instant>,
     /// Memory for the rest of a record.
     rest: Box<[u8]>,
+    /// The client has said goodbye: what it sent before is still to be used.
+    is_over: bool,
 }
 
 /// Where records end in the bytes that come.
@@ -84,7 +86,7 @@ impl Records {
 impl Tls {
     pub(super) fn new(mut session: rustls::ServerConnection) -> Self {
         session.set_buffer_limit(None); // what is put in is taken out at once: see `encrypt`
-        Self { session, records: Records::default(), leaves_until: None, rest: Box::default() }
+        Self { session, records: Records::default(), leaves_until: None, rest: Box::default(), is_over: false }
     }
 
     pub(super) fn certificate(&self) -> Option<Certificate> {
@@ -125,7 +127,8 @@ impl Connection {
         match tls.decrypt(bytes) {
             Ok((plain, over)) => {
                 self.take_plain(engine, common, &plain);
-                self.reading &= !over;
+                self.tls.iter_mut().for_each(|tls| tls.is_over |= over);
+                self.heed_goodbye();
             }
             Err(error) => {
                 tracing::debug!(connection = self.number, %error, "TLS failed");
@@ -133,6 +136,12 @@ impl Connection {
                 self.reading = false; // an alert may still go out
             }
         }
+    }
+
+    /// Reads no more from a client that has said goodbye, once all that it sent before is used.
+    pub(super) fn heed_goodbye(&mut self) {
+        let is_over = self.tls.as_ref().is_some_and(|tls| tls.is_over);
+        self.reading &= !is_over || self.held_back.is_some() || self.is_held();
     }
 
     /// With TLS: turns the replies that wait into one encrypted head. The payloads are held until it is sent, so that it counts
@@ -163,7 +172,7 @@ impl Connection {
     pub(super) fn give_keys(&mut self, engine: &mut Engine) -> bool {
         let Some(tls) = &mut self.tls else { return true };
         let Some(until) = tls.leaves_until else { return true };
-        if tls.session.is_handshaking() || !self.reading {
+        if tls.session.is_handshaking() || tls.is_over || !self.reading {
             return true; // closed with the process
         }
         // The answer to a key of the client's may wait for the next data.
