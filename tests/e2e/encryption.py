@@ -200,6 +200,38 @@ def tls_carries_large_and_pipelined_requests(t):
 
 
 @test(fairlift_only=True)
+def a_connection_is_ended_in_order(t):
+    """So a client knows that nothing more is done of what it asked: an end without a goodbye may come from the network."""
+    server = tls_server(t, "require")
+    clients = [server.connect("disk", tls=client_context(t)) for _ in range(2)]
+    for client in clients:
+        client.write(0, b"w" * 4096)
+        client.sock.suppress_ragged_eofs = False
+    clients[0].disconnect()
+    server.process.send_signal(signal.SIGTERM)
+    clients[1].wait_for_close(20)
+    server.ended(0)
+
+
+@test(fairlift_only=True)
+def writes_that_come_together_with_a_goodbye_are_done(t):
+    """NBD_CMD_DISC: "The server MUST handle all outstanding requests", also those beyond `connection_requests`."""
+    server = t.server(config='[server]\nconnection_requests = 2\n[export.disk]\nbacking = "mem:16m"\n',
+                      listen=[f"tcp:127.0.0.1:{free_port()}"], args=["--tls", "require", "--tls-certificates", certificates(t)])
+    client = server.connect("disk", tls=client_context(t))
+    os.kill(server.pid, signal.SIGSTOP)  # it is to find all of it at once
+    client.send(*(client.request(WRITE, at * 4096, 4096, bytes([at + 1]) * 4096) for at in range(16)), client.request(DISC))
+    client.sock.settimeout(0.1)
+    with contextlib.suppress(TimeoutError):
+        client.sock.unwrap()
+    os.kill(server.pid, signal.SIGCONT)
+    with server.connect("disk", tls=client_context(t)) as other:
+        until(lambda: other.read(15 * 4096, 1) == bytes([16]), "the last write is done")
+        for at in range(16):
+            equal(other.read(at * 4096, 4096), bytes([at + 1]) * 4096, f"write {at}")
+
+
+@test(fairlift_only=True)
 def replies_that_no_client_takes_count_when_encrypted(t):
     """Each of four clients leaves 32 MiB untaken. There is room for one, so they go, one after the other, and a fifth is served."""
     server = t.server(config='[server]\nworkers = 1\nmemory = "64m"\n[export.disk]\nbacking = "null:64m"\n',

@@ -519,6 +519,36 @@ def forty_clients_that_announce_32_mib_and_send_nothing_delay_nobody(t):
 
 
 @test(fairlift_only=True)
+def a_large_request_finds_memory_though_small_ones_of_others_never_end(t):
+    """With as many workers as `memory` has room for, a request of `request_max` needs all of a worker's."""
+    server = t.server(config='[server]\nworkers = 1\nmemory = "32m"\nconnection_memory = "32m"\n'
+                             '[export.disk]\nbacking = "mem:64m"\n[export.slow]\nbacking = "sim:sata-7200,size=64m"\n')
+    stop = threading.Event()
+
+    def small(number):
+        def go():
+            with server.connect("slow") as client:
+                for _ in range(16):
+                    client.submit(READ, number * MIB, 4096)
+                while not stop.is_set():
+                    equal(client.reply().error, 0, "the error of a small read")
+                    client.submit(READ, number * MIB, 4096)
+        return go
+
+    def large():
+        try:
+            time.sleep(0.2)
+            with server.connect("disk", timeout=20) as client:
+                for length in REQUEST_MAX, 30 * MIB, 24 * MIB:
+                    client.write(0, b"l" * length)
+                    equal(client.read(0, length), b"l" * length, "what was written")
+        finally:
+            stop.set()
+
+    at_once(large, *map(small, range(4)))
+
+
+@test(fairlift_only=True)
 def connections_beyond_the_limit_are_turned_away_until_another_leaves(t):
     server = t.server("disk=mem:1M", max_connections=4)
 

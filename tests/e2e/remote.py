@@ -238,6 +238,47 @@ def a_restart_under_load_fails_nothing_and_loses_nothing(t):
 
 
 @test(fairlift_only=True)
+def a_server_that_is_ended_and_started_again_fails_nothing_over_tls(t):
+    """It says that it ends: then it does nothing more of what it has not answered, and that is asked again."""
+    image, port = t.image("far.img", 16 * MIB), free_port()
+
+    def start():
+        return t.server(f"far=file:{image}", listen=[f"tcp:127.0.0.1:{port}"],
+                        args=["--tls", "require", "--tls-certificates", certificates(t)])
+
+    there = start()
+    here = near(t, f"nbds://localhost:{port}/far,tls={certificates(t)}")
+    stop, rounds = threading.Event(), [0] * 4
+
+    def load(number):
+        def go():
+            with here.connect("near") as client:
+                while not stop.is_set():
+                    for at in range(16):
+                        client.submit(WRITE, number * MIB + at * 4096, 4096, data(4096, number, rounds[number], at), flags=FUA)
+                    for _ in range(16):
+                        equal(client.reply().error, 0, "the error of a write")
+                    equal(client.read(number * MIB + 60 * KIB, 4096), data(4096, number, rounds[number], 15))
+                    rounds[number] += 1
+        return go
+
+    def trouble():
+        nonlocal there
+        try:
+            for _ in range(5):
+                before = sum(rounds)
+                until(lambda: sum(rounds) > before + 20, "the load goes on")
+                there.stop()
+                there = start()
+            before = sum(rounds)
+            until(lambda: sum(rounds) > before + 20, "the load goes on")
+        finally:
+            stop.set()
+
+    at_once(trouble, *map(load, range(4)))
+
+
+@test(fairlift_only=True)
 def a_flush_fails_after_a_restart_if_there_were_writes_that_were_not_flushed(t):
     there = Far(t)
     here = near(t, there.uri)

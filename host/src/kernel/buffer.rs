@@ -8,7 +8,8 @@
 //! buffer.2  A buffer belongs to one request from `get` to `put`, and its memory stays where it is in between.
 //! buffer.3  All buffers of a worker together hold no more than its budget; past it `get` answers `None`. A quarter of the budget
 //!           is for buffers of up to 64 KiB alone, so that clients with large requests cannot keep all of it from the others. One
-//!           buffer larger than the budget is given while no other is out.
+//!           buffer larger than the budget is given while no other is out. While a large one is awaited, small ones keep to their quarter
+//!           and to what the large one will leave: else it would find no room for as long as small ones are asked for.
 //! buffer.4  Once warm, buffers of up to 1 MiB come from free lists: nothing is allocated.
 //! buffer.5  A block without a buffer in use can be given back to the kernel; it is all zeroes then, and has memory again once it is used. The
 //!           ring forgets it first: the kernel would go on to read and write the old pages.
@@ -128,6 +129,11 @@ impl Buffer {
             Home::Own(_) => self.len as u64,
         }
     }
+
+    /// The same, of a large one.
+    fn large_weight(&self) -> u64 {
+        if self.len > SMALL { self.weight() } else { 0 }
+    }
 }
 
 pub(crate) struct Pool {
@@ -137,6 +143,8 @@ pub(crate) struct Pool {
     cut: u16,
     free: [Vec<(NonNull<u8>, u16)>; CLASSES],
     used: u64,
+    /// The part of it in buffers that are not small.
+    used_large: u64,
     budget: u64,
 }
 
@@ -147,19 +155,24 @@ impl Pool {
     /// A pool that gives out at most `budget` bytes; the first `blocks` MiB come from one arena (touched as needed).
     pub(crate) fn new(budget: u64, blocks: u16) -> io::Result<Self> {
         let arena = Pages::reserve(usize::from(blocks.max(1)) * BLOCK)?;
-        Ok(Self { arena, blocks: blocks.max(1), cut: 0, free: Default::default(), used: 0, budget })
+        let (used, used_large) = (0, 0);
+        Ok(Self { arena, blocks: blocks.max(1), cut: 0, free: Default::default(), used, used_large, budget })
     }
 
     /// A buffer of `len` bytes, their content unspecified but never another process's; `None` while the budget is used
     /// up (buffer.3).
     pub(crate) fn get(&mut self, len: usize) -> Option<Buffer> {
-        let class = class_of(len);
-        let weight = class.map_or(len, class_size) as u64;
-        let large = if len > SMALL { self.budget - self.budget / 4 } else { self.budget };
-        if self.used + weight > large && self.used > 0 {
-            return None;
-        }
-        Some(self.get_anyway(len))
+        let Self { used, used_large, budget, .. } = *self;
+        let weight = weight(len);
+        let leaves_quarter = len <= SMALL || used_large == 0 || used_large + weight <= budget - budget / 4;
+        (used == 0 || used + weight <= budget && leaves_quarter).then(|| self.get_anyway(len))
+    }
+
+    /// The same, of a small one, while a large one of `awaited` bytes is awaited (buffer.3).
+    pub(crate) fn get_beside(&mut self, len: usize, awaited: u64) -> Option<Buffer> {
+        let small = self.used - self.used_large + weight(len);
+        let most = (self.budget / 4).min(self.budget.saturating_sub(awaited));
+        if small <= most { self.get(len) } else { None }
     }
 
     /// A buffer, whatever is given out already: for a request that has its own, and needs this one to go on. Others wait the longer.
@@ -173,11 +186,13 @@ impl Pool {
             }
         };
         self.used += buffer.weight();
+        self.used_large += buffer.large_weight();
         buffer
     }
 
     pub(crate) fn put(&mut self, buffer: Buffer) {
         self.used -= buffer.weight();
+        self.used_large -= buffer.large_weight();
         match buffer.home {
             Home::Arena { block, class } => self.free[usize::from(class)].push((buffer.start, block)),
             Home::Own(_) => {}
@@ -236,6 +251,11 @@ const fn class_size(class: usize) -> usize {
 
 fn class_of(len: usize) -> Option<usize> {
     (0..CLASSES).find(|class| len <= class_size(*class))
+}
+
+/// How much of the budget a buffer of this length holds.
+fn weight(len: usize) -> u64 {
+    class_of(len).map_or(len, class_size) as u64
 }
 
 /// Buffers that sockets receive into, chosen by the kernel when data is there: idle connections hold no memory.
@@ -318,6 +338,8 @@ impl RecvRing {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
     #[test]
@@ -354,6 +376,31 @@ mod tests {
         assert!(pool.get(1).is_none());
         pool.put(held.pop().unwrap());
         assert!(pool.get(1).is_some());
+    }
+
+    /// buffer.3
+    #[test]
+    fn a_large_buffer_finds_room_though_small_ones_are_asked_for_without_an_end() {
+        for large in [1 << 20, 20 << 20, 24 << 20, 28 << 20, 32 << 20] {
+            let mut pool = Pool::new(32 << 20, 4).unwrap();
+            let mut small: VecDeque<_> = std::iter::from_fn(|| pool.get(SMALL)).collect();
+            let mut rounds = 0;
+            while pool.get(large).is_none() {
+                pool.put(small.pop_front().expect("nothing else is out"));
+                small.extend(pool.get_beside(4096, large as u64));
+                rounds += 1;
+                assert!(rounds < 10_000, "{large} bytes find no room");
+            }
+        }
+    }
+
+    /// buffer.3
+    #[test]
+    fn small_buffers_have_a_quarter_whatever_is_asked_for() {
+        let mut pool = Pool::new(64 << 20, 4).unwrap();
+        let large = std::iter::from_fn(|| pool.get(1 << 20)).count();
+        let small = std::iter::from_fn(|| pool.get_beside(SMALL, 1 << 20)).count();
+        assert_eq!((large, small), (48, (16 << 20) / SMALL));
     }
 
     /// buffer.5

@@ -151,4 +151,4 @@ fn set(socket: &impl AsFd, level: libc::c_int, name: libc::c_int, value: &[u8]) 
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -7,7 +7,8 @@
 //! socket.4  A request ends when it was answered and the kernel has sent it whole: until then it may send what its memory has by then, which
 //!           may be another tenant's. An answer to a request that was not sent in any part breaks the protocol.
 //! socket.5  A peer at a unix socket that closes it, or TLS that says so, is the server. An error of a network may come from a device in
-//!           between, while the server goes on with its requests.
+//!           between, while the server goes on with its requests. A server that ends says so in TLS and then resets what it is sent: what was
+//!           received is read before a failed send counts.
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
@@ -113,6 +114,8 @@ pub(super) struct Connection {
     was_full: bool,
     is_watching: bool,
     broken: Option<(End, String)>,
+    /// How a send failed, while the receive may tell why (socket.5).
+    refused: Option<i32>,
     /// The server goes: nothing more is asked of it.
     pub(super) goes: bool,
 }
@@ -147,13 +150,14 @@ impl Connection {
             was_full: false,
             is_watching: false,
             broken: None,
+            refused: None,
             goes: false,
         }
     }
 
     /// Whether more can be asked of it.
     pub(super) const fn is_usable(&self) -> bool {
-        self.broken.is_none() && !self.goes
+        self.broken.is_none() && self.refused.is_none() && !self.goes
     }
 
     /// Whether it can tell what is allocated.
@@ -229,9 +233,14 @@ impl Connection {
         if self.broken.is_some() {
             return;
         }
-        self.arm_send(ring, address, ledger);
-        if look != Look::Later || self.is_amid() {
+        if self.refused.is_none() {
+            self.arm_send(ring, address, ledger);
+        }
+        if look != Look::Later || self.is_amid() || self.refused.is_some() {
             self.arm_receive(ring, address, look);
+        }
+        if let Some(result) = self.refused.filter(|_| self.receiving.is_none()) {
+            self.failed(result);
         }
     }
 
@@ -364,12 +373,13 @@ impl Connection {
                 }
             }
             _ if [-libc::EINTR, -libc::EAGAIN].contains(&result) => {}
+            _ if self.made.tls.is_some() && is_reset(result) => self.refused = Some(result),
             _ => self.failed(result),
         }
     }
 
     fn failed(&mut self, result: i32) {
-        let end = if [-libc::ECONNRESET, -libc::EPIPE].contains(&result) { self.gone() } else { End::Cut };
+        let end = if is_reset(result) { self.gone() } else { End::Cut };
         self.break_off(end, std::io::Error::from_raw_os_error(-result).to_string());
     }
 
@@ -514,6 +524,10 @@ impl Connection {
     }
 }
 
+fn is_reset(result: i32) -> bool {
+    [-libc::ECONNRESET, -libc::EPIPE].contains(&result)
+}
+
 fn payload(flight: &Flight) -> impl Iterator<Item = libc::iovec> {
     flight.memory(0, if matches!(flight.ask, Ask::Op(Op::Write, _)) { flight.bytes } else { 0 })
 }
@@ -582,5 +596,43 @@ impl Sink for Taking<'_> {
             }
             _ => self.ended.push((slot, result)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::kernel::ktls::tests::agreed;
+    use crate::wire::nbd::greeting::Offer;
+
+    /// socket.5: a server that ends says so in TLS, and resets what it is sent after that.
+    #[test]
+    fn a_goodbye_that_has_come_counts_though_a_send_fails_first() {
+        let ((client, mut server), (socket, _far)) = (agreed(), UnixStream::pair().unwrap());
+        let offer = Offer {
+            size: 1 << 20,
+            flags: 1,
+            block_min: 1,
+            block_preferred: 4096,
+            block_max: 1 << 20,
+            structured: true,
+            context: None,
+        };
+        let socket = Arc::new(socket.into());
+        let made = Established { socket, tls: Some(Box::new(client)), offer, is_local: false };
+        let mut connection = Connection::new(0, made, Ledger::default().born(0));
+        let (mut goodbye, mut ended) = (Vec::new(), Vec::new());
+        server.send_close_notify();
+        server.write_tls(&mut goodbye).unwrap();
+        let mut input = vec![0; INPUT];
+        input[..goodbye.len()].copy_from_slice(&goodbye);
+        (connection.input, connection.receiving) = (Some(input.into()), Some(Receiving::Input));
+        connection.sent(-libc::ECONNRESET, &mut ended);
+        assert!(!connection.is_usable(), "nothing more goes by it");
+        connection.received(goodbye.len() as i32, &mut ended);
+        assert_eq!(connection.broken.map(|(end, _)| end), Some(End::ByServer));
     }
 }

@@ -411,7 +411,7 @@ impl Front for Nbd {
                 connection.go_on(engine, &mut self.common);
                 went_on |= connection.held_back != Some(Lack::Own);
             }
-            if matches!(connection.held_back, Some(Lack::Memory | Lack::Disk)) && !self.held_back.contains(&number) {
+            if matches!(connection.held_back, Some(Lack::Memory(_) | Lack::Disk)) && !self.held_back.contains(&number) {
                 self.held_back.push_back(number);
             }
         }
@@ -420,8 +420,8 @@ impl Front for Nbd {
         while let Some(number) = self.held_back.get(index).copied() {
             self.connections[number].go_on(engine, &mut self.common);
             match self.connections[number].held_back {
-                Some(Lack::Memory) => {
-                    self.common.first_in_line.get_or_insert(number);
+                Some(Lack::Memory(bytes)) => {
+                    self.common.first_in_line.get_or_insert((number, bytes));
                     index += 1;
                 }
                 Some(Lack::Disk) => index += 1,

@@ -150,8 +150,8 @@ enum Armed {
 pub(crate) enum Lack {
     /// An end of its own connection's commands.
     Own,
-    /// Payload memory, which all connections of the worker share.
-    Memory,
+    /// So many bytes of payload memory, which all connections of the worker share.
+    Memory(u64),
     /// Room in the queue of its disk.
     Disk,
 }
@@ -160,7 +160,7 @@ impl Lack {
     /// The name of the time that a command waits for it.
     const fn part(self) -> waits::Part {
         match self {
-            Self::Memory => waits::Part::Memory,
+            Self::Memory(_) => waits::Part::Memory,
             Self::Own | Self::Disk => waits::Part::Room,
         }
     }
@@ -324,11 +324,12 @@ impl Connection {
     pub(crate) fn go_on(&mut self, engine: &mut Engine, common: &mut Common) {
         if !self.reading || self.input.is_empty() {
             self.is_held_no_more();
-            return;
+        } else {
+            let input = std::mem::take(&mut self.input);
+            let used = self.parse(engine, common, &input);
+            self.keep(input, used);
         }
-        let input = std::mem::take(&mut self.input);
-        let used = self.parse(engine, common, &input);
-        self.keep(input, used);
+        self.heed_goodbye();
     }
 
     fn is_held_no_more(&mut self) {
@@ -563,15 +564,20 @@ impl Connection {
         }
         let memory = match payload {
             0 => Memory::None,
-            // The connection that has waited longest for memory goes first, or a large request would never find room.
-            _ if payload > SMALL as u64 && common.first_in_line.is_some_and(|first| first != self.number) => {
-                return Err(Lack::Memory);
+            _ => {
+                let buffer = match common.first_in_line {
+                    // The connection that has waited longest for memory goes first, or a large request would never find room.
+                    Some((first, _)) if first != self.number && payload > SMALL as u64 => None,
+                    Some((first, awaited)) if first != self.number && awaited > SMALL as u64 => {
+                        engine.pool.get_beside(payload as usize, awaited)
+                    }
+                    _ => engine.pool.get(payload as usize),
+                };
+                match buffer.ok_or(Lack::Memory(payload))? {
+                    buffer if in_part => Memory::Part(Part { buffer, range: skip..skip + header.length as usize }),
+                    buffer => Memory::Pool(buffer),
+                }
             }
-            _ => match engine.pool.get(payload as usize) {
-                Some(buffer) if in_part => Memory::Part(Part { buffer, range: skip..skip + header.length as usize }),
-                Some(buffer) => Memory::Pool(buffer),
-                None => return Err(Lack::Memory),
-            },
         };
         let command = engine.admit(self.number as u64, memory);
         let waited = (engine.now.since(self.received), self.waits_for);
@@ -678,6 +684,7 @@ impl Connection {
             export.remove_stream(engine, *stream);
         }
         self.drop_replies(engine);
+        self.say_goodbye();
     }
 
     /// Once nothing is received any more, a write whose payload never came is given up (client.4).

@@ -42,6 +42,12 @@ fn configs(suite: CipherSuite) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     (client.into(), server.into())
 }
 
+/// A client and a server after their handshake.
+pub(crate) fn agreed() -> (ClientConnection, ServerConnection) {
+    let Pair { client, server } = Pair::new(SUITES[0]);
+    (client, server)
+}
+
 impl Pair {
     fn new(suite: CipherSuite) -> Self {
         let (client, server) = configs(suite);

@@ -6,11 +6,14 @@
 //! keys.2  The kernel has them for good. If another server does not take over after all, this one goes on by the kernel as that one would have.
 //! keys.3  The kernel's records are counted (ktls.3), and the connection ends before a key has encrypted too many. It ends when the client
 //!         wants other keys, too. The client connects again.
+//! keys.4  A connection that is over is ended in order, unless it was broken off or the kernel has its keys: its client knows then that no
+//!         request of it will be done any more, and may ask again.
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 
 use fairlift_core::{Duration, Instant, time};
+use rustix::net::SendFlags;
 
 use super::super::service::{Common, UserData};
 use super::{Armed, Connection};
@@ -31,6 +34,8 @@ pub(super) struct Tls {
     leaves_until: Option<Instant>,
     /// Memory for the rest of a record.
     rest: Box<[u8]>,
+    /// The client has said goodbye: what it sent before is still to be used.
+    is_over: bool,
 }
 
 /// Where records end in the bytes that come.
@@ -81,7 +86,7 @@ impl Records {
 impl Tls {
     pub(super) fn new(mut session: rustls::ServerConnection) -> Self {
         session.set_buffer_limit(None); // what is put in is taken out at once: see `encrypt`
-        Self { session, records: Records::default(), leaves_until: None, rest: Box::default() }
+        Self { session, records: Records::default(), leaves_until: None, rest: Box::default(), is_over: false }
     }
 
     pub(super) fn certificate(&self) -> Option<Certificate> {
@@ -122,7 +127,8 @@ impl Connection {
         match tls.decrypt(bytes) {
             Ok((plain, over)) => {
                 self.take_plain(engine, common, &plain);
-                self.reading &= !over;
+                self.tls.iter_mut().for_each(|tls| tls.is_over |= over);
+                self.heed_goodbye();
             }
             Err(error) => {
                 tracing::debug!(connection = self.number, %error, "TLS failed");
@@ -130,6 +136,12 @@ impl Connection {
                 self.reading = false; // an alert may still go out
             }
         }
+    }
+
+    /// Reads no more from a client that has said goodbye, once all that it sent before is used.
+    pub(super) fn heed_goodbye(&mut self) {
+        let is_over = self.tls.as_ref().is_some_and(|tls| tls.is_over);
+        self.reading &= !is_over || self.held_back.is_some() || self.is_held();
     }
 
     /// With TLS: turns the replies that wait into one encrypted head. The payloads are held until it is sent, so that it counts
@@ -160,7 +172,7 @@ impl Connection {
     pub(super) fn give_keys(&mut self, engine: &mut Engine) -> bool {
         let Some(tls) = &mut self.tls else { return true };
         let Some(until) = tls.leaves_until else { return true };
-        if tls.session.is_handshaking() || !self.reading {
+        if tls.session.is_handshaking() || tls.is_over || !self.reading {
             return true; // closed with the process
         }
         // The answer to a key of the client's may wait for the next data.
@@ -257,6 +269,17 @@ impl Connection {
             tracing::info!(client = self.peer.shown, "closed: its key has reached its limit of encrypted data");
             self.stop_reading();
         }
+    }
+
+    /// Ends TLS, if the socket takes that at once (keys.4).
+    pub(super) fn say_goodbye(&mut self) {
+        let Some(Tls { session: tls, .. }) = self.tls.as_deref_mut().filter(|_| !self.broken) else { return };
+        let mut bytes = Vec::new();
+        tls.send_close_notify();
+        while tls.wants_write() {
+            tls.write_tls(&mut bytes).expect("writing to memory does not fail");
+        }
+        let _ = rustix::net::send(&self.fd, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
     /// A read has failed since the record is no data (ktls.4).
