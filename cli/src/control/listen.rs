@@ -115,7 +115,7 @@ fn unix(path: &Path, at: &ControlAt) -> Result<UnixListener, String> {
     Ok(listener)
 }
 
-pub(crate) async fn serve(places: Vec<Opened>, app: App, mut stop: oneshot::Receiver<()>) {
+pub(crate) async fn serve(places: Vec<Opened>, app: App, stop: oneshot::Receiver<()>) {
     let router = routes::router(app.clone());
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let mut tasks = tokio::task::JoinSet::new();
@@ -138,15 +138,21 @@ pub(crate) async fn serve(places: Vec<Opened>, app: App, mut stop: oneshot::Rece
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut sample = tokio::time::interval(history::EVERY);
     sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = &mut stop => return,
-            _ = look.tick() => app.sweep().await,
-            _ = sample.tick() => app.sample().await,
+    let work = async {
+        loop {
+            tokio::select! {
+                _ = look.tick() => app.sweep().await,
+                _ = sample.tick() => app.sample().await,
+            }
         }
     }
 }
 
+    };
+    // Not between two of them: one waits for as long as a call that runs in the library, perhaps for ever.
+    tokio::select! {
+        _ = stop => {}
+        () = work => {}
 async fn accept_unix(socket: UnixListener, place: Arc<Endpoint>, app: App, router: axum::Router, room: Arc<Semaphore>) {
     let Ok(socket) = tokio::net::UnixListener::from_std(socket) else { return };
     loop {
