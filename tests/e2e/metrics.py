@@ -381,6 +381,24 @@ def blktrace_tools_read_a_trace(t):
 
 
 @test(fairlift_only=True)
+def a_trace_ends_in_time_though_its_reader_has_stopped_reading(t):
+    server = t.server("a=null:1g")
+    control = Control(t, server)
+    connection = Unix(control.path, timeout=90)
+    connection.connect()
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.request("GET", "/v1/trace?seconds=3")
+    answer = connection.getresponse()
+    load = Load(t, server, "a", 32)
+    contains(control.cli("trace", "--seconds=0.1", "-o", t.path("early"), code=1), "a trace is being taken already")
+    time.sleep(3)
+    contains(control.cli("trace", "--seconds=0.1", "-o", t.path("late")), "events")
+    load.stop()
+    # What the first was told is whole, with its end.
+    contains(answer.read()[-100:].decode(errors="replace"), "lost=")
+
+
+@test(fairlift_only=True)
 def a_trace_that_nobody_reads_holds_nobody_up_and_counts_what_is_lost(t):
     reads, at_once = 20_000, 50
     server = t.server("a=null:1g", args=["--workers=1", "--scheduler=mq-deadline"])
