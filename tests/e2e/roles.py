@@ -306,6 +306,32 @@ def a_reload_gives_and_takes_roles_and_ends_streams(t):
 
 
 @test(fairlift_only=True)
+def one_user_takes_a_quarter_of_the_places_and_a_tenant_looks_so_often_at_once(t):
+    s = server(t)
+    crowd = [As(s.socket + ".control.sock", 2001) for _ in range(1100)]
+    for one in crowd:
+        with contextlib.suppress(ConnectionError):
+            one.sock.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    served = 0
+    for one in crowd:
+        one.sock.settimeout(10)
+        with contextlib.suppress(ConnectionError):
+            served += one.sock.recv(12) == b"HTTP/1.1 200"
+    equal(served, 256, "clients of one user that are served")
+    for uid in 0, 2002:
+        equal(ask(s, uid, "/v1")[0], 200, f"the answer to user {uid}")
+    for one in crowd:
+        one.close()
+    until(lambda: ask(s, 2001, "/v1")[0] == 200, "the user is served again")
+    for uid, wanted in (2001, {200: 16, 429: 24}), (2002, {200: 40}):
+        looks = [As(s.socket + ".control.sock", uid) for _ in range(40)]
+        for one in looks:
+            one.request("GET", "/v1/status?seconds=3")
+        answers = [one.getresponse().status for one in looks]
+        equal({status: answers.count(status) for status in set(answers)}, wanted, f"the answers to forty looks of user {uid}")
+
+
+@test(fairlift_only=True)
 def tables_that_cannot_be_meant_are_told(t):
     def says(table):
         path = Path(t.path("wrong.toml"))

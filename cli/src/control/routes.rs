@@ -23,6 +23,7 @@ pub(crate) use self::openapi::document;
 use super::endpoint::Caller;
 use super::failure::{Failure, bad};
 use super::roles::{self, Right};
+use super::room::Room;
 use super::take_over::Handed;
 use super::{Act, ConfigFile, Kind, history, metrics, page, pools, show};
 use request::{ApiRequest, keys};
@@ -39,6 +40,8 @@ pub(super) struct App {
     pub(super) texts: metrics::Texts,
     pub(super) looks: metrics::Looks,
     pub(super) history: history::History,
+    /// For looks of tenants.
+    pub(super) looking: Arc<Room>,
 }
 
 /// The action of a route.
@@ -154,6 +157,9 @@ routes! {
     Change POST "/v1/drain" Drain => "Finishes the requests in flight, flushes, and ends the server";
     Change POST "/v1/stop" Stop => "Ends the server at once; writes that were not flushed may be lost";
 }
+
+/// Looks of a tenant's user or address at once. Chosen: as many pages that are open. A look keeps the figures of all tenants for as long as it takes.
+pub(super) const LOOKING: usize = 16;
 
 type Answer = Result<Response, Failure>;
 
