@@ -26,7 +26,7 @@ use super::roles::{self, Right};
 use super::room::Room;
 use super::take_over::Handed;
 use super::{Act, ConfigFile, Kind, history, metrics, page, pools, show};
-use request::{ApiRequest, keys};
+use request::{ApiRequest, drain};
 
 /// How often removed exports and disks are swept, and the knowledge of schedulers is read.
 pub(super) const SWEEP: Duration = Duration::from_millis(200);
@@ -194,7 +194,7 @@ pub(super) fn router(app: App) -> Router {
 
 /// Refuses a request that no route takes, when its body has been read: a client that is still sending would not read why not.
 async fn refuse(request: Request, status: StatusCode, says: String) -> Response {
-    let _ = keys(request.into_body()).await;
+    drain(request.into_body()).await;
     answer(Err(Failure(status, says)))
 }
 
