@@ -3,8 +3,8 @@
 //! The rules are those of `[client.NAME]`, and [`Grant`] is their result for a client. Each row of the table of routes has the [`Right`]
 //! that it needs; this file says which roles have it, and which part of an answer a tenant sees.
 //!
-//! roles.1  A request is measured by the role of the client when it comes, and an answer that takes time by the role when it goes out.
-//!          A stream ends where the role has become another one.
+//! roles.1  A request is measured by the role of the client when it has come to its end, and an answer that takes time by the role when it
+//!          goes out. A stream ends where the role has become another one, or the token of the place.
 //! roles.2  A tenant sees what is of its groups and below them, the names of the groups above, and of its disks the names. A neighbour is
 //!          "another tenant", and no figure is of a neighbour alone, or of all but the tenant.
 //! roles.3  A tenant sets keys that are delegated for a group, which this group or one above it says, in its groups and below them. All else

@@ -137,7 +137,7 @@ impl App {
                 Failure(StatusCode::NOT_FOUND, says)
             })?),
         };
-        let may_go_on = move || who.role(&self.handle) == role;
+        let may_go_on = move || who.still_is(&role, &self.handle);
         Ok(trace::answer(trace, export, Duration::from_secs_f64(seconds), Box::new(may_go_on)))
     }
 
@@ -172,7 +172,7 @@ impl App {
             (self, who, role, after, Vec::new()),
             move |(app, who, role, mut after, mut ready)| async move {
                 loop {
-                    if who.role(&app.handle) != role {
+                    if !who.still_is(&role, &app.handle) {
                         return None; // roles.1
                     }
                     if let Some(event) = ready.pop() {

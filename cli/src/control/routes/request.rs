@@ -50,14 +50,19 @@ impl ApiRequest {
         let given =
             parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
         who.peer.token = given.map(Token::new);
-        let role = who.role(handle);
-        let knows = |token| handle.knows(token);
-        let allowed = may(&who, &parts.headers, route.needs, knows).and_then(|()| route.needs.is_of(&role));
-        if let Err(refused) = allowed {
-            drain(body).await;
-            return Err(refused);
-        }
-        let keys = if parts.method == Method::GET { Ok(Map::new()) } else { keys(body).await };
+        let allowed = || {
+            let role = who.role(handle);
+            may(&who, &parts.headers, route.needs, handle).and_then(|()| route.needs.is_of(&role)).map(|()| role)
+        };
+        let keys = match allowed() {
+            Err(refused) => {
+                drain(body).await;
+                return Err(refused);
+            }
+            Ok(_) if parts.method == Method::GET => Ok(Map::new()),
+            Ok(_) => keys(body).await,
+        };
+        let role = allowed()?; // roles.1: not that of ten seconds ago
         // A path of groups starts at the root, and that slash ends the path of the route.
         let group = matches!(route.does, Does::Look(Kind::Group) | Does::Change(_, Kind::Group));
         let name = name.map(|name| if group && !name.starts_with('/') { format!("/{name}") } else { name });
@@ -93,7 +98,7 @@ impl ApiRequest {
 }
 
 /// http.2, browser.1
-fn may(who: &Caller, headers: &HeaderMap, needs: Right, knows: impl Fn(Token) -> bool) -> Result<(), Failure> {
+fn may(who: &Caller, headers: &HeaderMap, needs: Right, handle: &Handle) -> Result<(), Failure> {
     let header = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
     let host = header(header::HOST).unwrap_or_default();
     if let Some(hosts) = &who.place.hosts
@@ -114,11 +119,8 @@ fn may(who: &Caller, headers: &HeaderMap, needs: Right, knows: impl Fn(Token) ->
     if who.is_revoked() {
         return fail(StatusCode::FORBIDDEN, "the certificate that was shown is revoked");
     }
-    if let Some(token) = locks.token.filter(|_| needs != Right::None) {
-        // That of the place, or one by which a client is known.
-        if !who.peer.token.is_some_and(|given| given == Token::new(&token) || knows(given)) {
-            return fail(StatusCode::UNAUTHORIZED, "the token is missing or wrong: Authorization: Bearer TOKEN");
-        }
+    if needs != Right::None && !who.has_token(handle) {
+        return fail(StatusCode::UNAUTHORIZED, "the token is missing or wrong: Authorization: Bearer TOKEN");
     }
     if needs.changes() && who.place.read_only {
         return fail(StatusCode::FORBIDDEN, "this control address is read-only");
