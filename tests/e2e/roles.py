@@ -318,6 +318,21 @@ def a_change_is_measured_by_the_role_that_its_client_has_when_it_has_said_all(t)
 
 
 @test(fairlift_only=True)
+def a_tenant_that_gets_an_export_is_not_told_whose_it_was(t):
+    s = server(t)
+    watching = stream(t, s, 2001, "/v1/events")
+    equal(watching.stdout.readline(), b"200\n", "the answer")
+    s.control("set", "export", "bobother", "group=/tenants/alice")
+    s.control("set", "group", "/tenants/alice", "weight=123")
+    told = b""
+    while b"weight 123" not in told:
+        piece = watching.stdout.read1()
+        assert piece, f"the stream has ended, and had {told}"
+        told += piece
+    assert b"bobgroup" not in told, told
+
+
+@test(fairlift_only=True)
 def one_user_takes_a_quarter_of_the_places_and_a_tenant_looks_so_often_at_once(t):
     s = server(t)
     crowd = [As(s.socket + ".control.sock", 2001) for _ in range(1100)]

@@ -168,9 +168,15 @@ pub(super) fn hide(role: &Grant, status: &mut Value) {
     own.into_iter().for_each(|(key, value)| status[key] = value);
 }
 
-/// Whether an event is about something that a client may see: of a tenant, about one group or export that is its own now.
+/// The detail of an event that an export has come from another group, which the event names.
+pub(super) const MOVED: &str = "moved";
+
+/// Whether an event is about something that a client may see: of a tenant, about one group or export that is its own now, and was before.
 pub(super) fn tells(role: &Grant, config: &Config, event: &Event) -> bool {
     let Grant::Tenant(_) = role else { return true };
+    if event.of.iter().any(|(key, _)| *key == MOVED) {
+        return false;
+    }
     let group_of = |name: &str| {
         let export = config.exports.iter().find(|export| export.name == name)?;
         Some(&*config.groups[usize::from(export.group.0)].path)
@@ -264,6 +270,8 @@ mod tests {
             tells(role, &config, &Event { number: 1, at: std::time::SystemTime::now(), kind: "changed", of })
         };
         assert!(tells(vec![("group", "/t/a/x"), ("what", "x")], &tenant()));
+        let moved = || vec![("group", "/t/a"), (MOVED, "true"), ("what", "group \"/t/a\" (was \"/t/b\")")];
+        assert!(!tells(moved(), &tenant()) && tells(moved(), &Grant::See));
         for other in
             [("group", "/t/ab"), ("group", "/t"), ("export", "gone"), ("disk", "d"), ("what", "group \"/t/a\"")]
         {
