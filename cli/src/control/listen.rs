@@ -148,9 +148,6 @@ pub(crate) async fn serve(places: Vec<Opened>, app: App, stop: oneshot::Receiver
                 _ = sample.tick() => app.sample().await,
             }
         }
-    }
-}
-
     };
     // Not between two of them: one waits for as long as a call that runs in the library, perhaps for ever.
     tokio::select! {
@@ -224,7 +221,11 @@ async fn greet(stream: tokio::net::TcpStream, mut who: Caller, router: axum::Rou
             who.name += &chain.first().map_or_else(String::new, |shown| format!(" certificate {}", fingerprint(shown)));
             speak(TokioIo::new(stream), who, router).await;
         }
-        Ok(Err(error)) => tracing::info!(who = who.name, %error, "a control connection was refused"),
+        // Without the port: the log counts what repeats.
+        Ok(Err(error)) => {
+            let who = who.peer.address.map_or_else(String::new, |address| address.to_string());
+            tracing::info!(who, %error, "a control connection was refused");
+        }
         Err(_) => tracing::debug!(who = who.name, "a control connection ended: it did not say who it is"),
     }
 }
