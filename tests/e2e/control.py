@@ -386,6 +386,26 @@ def clients_that_say_nothing_or_junk_or_never_end_hurt_nobody(t):
 
 
 @test(fairlift_only=True)
+def a_body_that_is_refused_takes_no_memory(t):
+    server = t.server("a=mem:4m")
+    control = Control(t, server)
+    before, open_ = resident(server), []
+    heads = [b"POST /v1/nothing HTTP/1.1\r\nHost: x", b"POST /v1 HTTP/1.1\r\nHost: x", b"POST /v1/groups HTTP/1.1\r\nHost: x\r\nOrigin: http://evil.example"]
+    for number in range(60):
+        one = socket.socket(socket.AF_UNIX)
+        t.defer(one.close)
+        one.settimeout(60)
+        one.connect(control.path)
+        one.sendall(heads[number % 3] + b"\r\nContent-Length: 2000000\r\n\r\n" + bytes(1_900_000))
+        open_.append(one)
+    most = resident(server)
+    assert most < before + 40 * MIB, f"60 bodies that are refused take {(most - before) // MIB} MiB"
+    for number, one in enumerate(open_[:3]):
+        one.sendall(bytes(100_000))
+        contains(one.recv(4096).decode(), f"HTTP/1.1 {[404, 405, 403][number]}")
+
+
+@test(fairlift_only=True)
 def only_those_who_may_change_a_server_can(t):
     token = "0123456789abcdef0123456789abcdef"
     t.secret("token", token + "\n")

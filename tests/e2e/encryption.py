@@ -330,6 +330,20 @@ def the_control_server_lets_in_who_shows_a_certificate(t):
 
 
 @test(fairlift_only=True)
+def strangers_at_the_control_server_do_not_fill_the_log(t):
+    port = free_port()
+    server = t.server("disk=mem:1M", args=["--control", f"tcp:127.0.0.1:{port},certificates={certificates(t)}"])
+    for _ in range(50):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=10) as stranger:
+            stranger.sendall(b"no handshake of TLS\r\n" * 10)
+            while stranger.recv(4096):
+                pass
+    server.stop()
+    told = server.log().count("a control connection was refused")
+    assert 0 < told < 10, f"{told} lines of fifty strangers"
+
+
+@test(fairlift_only=True)
 def a_reload_takes_a_new_certificate_and_those_who_are_connected_stay(t):
     place, port = certificates(t), free_port()
     server = t.server(config=f"""

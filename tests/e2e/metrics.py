@@ -4,6 +4,7 @@ import struct
 
 from control import Control, Unix
 from harness import *
+from successor import upgrade
 from why import Load
 
 
@@ -193,6 +194,62 @@ def counters_only_rise_whatever_comes_and_goes(t):
 
 
 @test(fairlift_only=True)
+def what_a_tenant_did_before_it_went_is_no_part_of_its_rates_when_it_comes_again(t):
+    """An export goes with its group, another with its disk too, and both come again: counters go on, and rates and shares are of the time since.
+    So they are after an upgrade."""
+    reads = 3000  # of 1 ms each
+    server = t.server(config='[disk.d]\nscheduler = "fair"\n' + "".join(
+        f'[export.{name}]\nbacking = "null:64m,delay=1ms"\n{disk}' for name, disk in (("stays", 'disk = "d"\n'), ("shares", 'disk = "d"\n'), ("alone", ""))))
+    control = Control(t, server)
+    names = "shares", "alone"
+
+    def work(name, count):
+        with server.connect(name) as client:
+            for number in range(count):
+                client.read(number % 1000 * 4 * KIB, 4 * KIB)
+
+    def had(name):
+        return [value for (metric, labels), value in samples(scrape(control)[0]).items() if metric == "fairlift_tenant_had" and f'tenant="/{name}"' in labels]
+
+    for worker in [threading.Thread(target=work, args=(name, reads)) for name in names]:
+        worker.start()
+        t.defer(worker.join)
+    until(lambda: sum("export" in row and row["export"] in names for row in control.ask("GET", "/v1/connections")) == 2, "both work")
+    until(lambda: not control.ask("GET", "/v1/connections"), "both have done it")
+    for name in names:
+        control.ask("DELETE", f"/v1/exports/{name}")
+    time.sleep(6)  # longer than a sample of the history
+    scrape(control)
+    time.sleep(1.1)
+    status = t.start(BINARY, "status", "--seconds=2", "--json", env=control.env, stdout=subprocess.PIPE)
+    time.sleep(0.5)
+    scrape(control)
+    came = time.monotonic()
+    control.cli("add", "export", "shares=null:64m,delay=1ms", "disk=d")
+    control.cli("add", "export", "alone=null:64m,delay=1ms")
+    for name in names:
+        work(name, 1)
+    rows = {row["path"]: row for row in json.loads(status.communicate(timeout=60)[0])["tenants"]}
+    for name in names:
+        assert 0 < rows["/" + name]["iops"] < 100 and rows["/" + name]["had"] < 0.5, rows["/" + name]
+        assert all(value < 0.5 for value in had(name)), had(name)
+    series = {labels: value for (metric, labels), value in samples(scrape(control)[0]).items() if metric == "fairlift_operations_total"}
+    equal([value for labels, value in series.items() if "alone" in labels or "shares" in labels], [reads + 1.0] * 2, "the counters")
+
+    def since():
+        return [sample for sample in control.ask("GET", "/v1/history")["samples"] if sample["ago_seconds"] < time.monotonic() - came]
+
+    until(lambda: len(since()) > 1, "two samples of the history")
+    for row in [row for sample in since() for row in sample["tenants"]]:
+        assert row["iops"] < 100, f"the history has {row}"
+    upgrade(server)
+    time.sleep(1.1)
+    for name in names:
+        work(name, 1)
+        assert all(value < 0.5 for value in had(name)), f"after an upgrade {name} had {had(name)}"
+
+
+@test(fairlift_only=True)
 def alerts_and_dashboard_ask_for_what_there_is(t):
     """promtool tests the alerts, parses what the dashboard asks for, and a server has each metric of both."""
     for name in ("alerts.yaml", "alerts_test.yaml"):
@@ -321,6 +378,24 @@ def blktrace_tools_read_a_trace(t):
     t.run("fio", "--name=replay", f"--read_iolog={whole}", f"--replay_redirect={image}", f"--filename={image}",
           "--replay_no_stall=1", "--ioengine=psync", f"--output={t.path('replay')}")
     contains(Path(t.path("replay")).read_text(), "IOPS=")
+
+
+@test(fairlift_only=True)
+def a_trace_ends_in_time_though_its_reader_has_stopped_reading(t):
+    server = t.server("a=null:1g")
+    control = Control(t, server)
+    connection = Unix(control.path, timeout=90)
+    connection.connect()
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.request("GET", "/v1/trace?seconds=3")
+    answer = connection.getresponse()
+    load = Load(t, server, "a", 32)
+    contains(control.cli("trace", "--seconds=0.1", "-o", t.path("early"), code=1), "a trace is being taken already")
+    time.sleep(3)
+    contains(control.cli("trace", "--seconds=0.1", "-o", t.path("late")), "events")
+    load.stop()
+    # What the first was told is whole, with its end.
+    contains(answer.read()[-100:].decode(errors="replace"), "lost=")
 
 
 @test(fairlift_only=True)

@@ -306,6 +306,86 @@ def a_reload_gives_and_takes_roles_and_ends_streams(t):
 
 
 @test(fairlift_only=True)
+def a_change_is_measured_by_the_role_that_its_client_has_when_it_has_said_all(t):
+    s = server(t)
+    connection = As(s.socket + ".control.sock", 2002)
+    connection.sock.sendall(b"PATCH /v1/groups/tenants/alice HTTP/1.1\r\nHost: localhost\r\nContent-Length: 13\r\n\r\n{")
+    time.sleep(0.5)
+    reload(s, EXPORTS + DELEGATED + ROOT + "[client.nobody]\nuid = 2008\ncontrol = \"see\"\n", 'client "operator": removed')
+    connection.sock.sendall(b'"weight": 9}')
+    contains(connection.sock.recv(4096).decode(), "HTTP/1.1 403")
+    equal(said(s, 0, "/v1/groups/tenants/alice")["weight"], 100, "the weight")
+
+
+@test(fairlift_only=True)
+def a_tenant_that_gets_an_export_is_not_told_whose_it_was(t):
+    s = server(t)
+    watching = stream(t, s, 2001, "/v1/events")
+    equal(watching.stdout.readline(), b"200\n", "the answer")
+    s.control("set", "export", "bobother", "group=/tenants/alice")
+    s.control("set", "group", "/tenants/alice", "weight=123")
+    told = b""
+    while b"weight 123" not in told:
+        piece = watching.stdout.read1()
+        assert piece, f"the stream has ended, and had {told}"
+        told += piece
+    assert b"bobgroup" not in told, told
+
+
+@test(fairlift_only=True)
+def one_user_takes_a_quarter_of_the_places_and_a_tenant_looks_so_often_at_once(t):
+    s = server(t)
+    crowd = [As(s.socket + ".control.sock", 2001) for _ in range(1100)]
+    for one in crowd:
+        with contextlib.suppress(ConnectionError):
+            one.sock.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    served = 0
+    for one in crowd:
+        one.sock.settimeout(10)
+        with contextlib.suppress(ConnectionError):
+            served += one.sock.recv(12) == b"HTTP/1.1 200"
+    equal(served, 256, "clients of one user that are served")
+    for uid in 0, 2002:
+        equal(ask(s, uid, "/v1")[0], 200, f"the answer to user {uid}")
+    for one in crowd:
+        one.close()
+    until(lambda: ask(s, 2001, "/v1")[0] == 200, "the user is served again")
+    for uid, wanted in (2001, {200: 16, 429: 24}), (2002, {200: 40}):
+        looks = [As(s.socket + ".control.sock", uid) for _ in range(40)]
+        for one in looks:
+            one.request("GET", "/v1/status?seconds=3")
+        answers = [one.getresponse().status for one in looks]
+        equal({status: answers.count(status) for status in set(answers)}, wanted, f"the answers to forty looks of user {uid}")
+
+
+@test(fairlift_only=True)
+def streams_end_when_the_token_that_let_them_in_is_another(t):
+    first, second = "0123456789abcdef0123", "fedcba98765432100123"
+    t.secret("token", first + "\n")
+    place, config = t.path("at.sock"), t.path("token.toml")
+    s = t.server(config=f'[server]\ncontrol = ["unix:{place},token={t.path("token")}"]\n[export.a]\nbacking = "mem:1m"\n')
+    head = lambda token: f"GET /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    streams = []
+    for route in "/v1/events", "/v1/trace?seconds=3600":
+        one = dial(place)
+        t.defer(one.close)
+        one.settimeout(20)
+        one.sendall(head(first).replace(b"/v1/events", route.encode()))
+        contains(one.recv(4096).decode(errors="replace"), "HTTP/1.1 200")
+        streams.append(one)
+    t.secret("token", second + "\n")
+    os.kill(s.pid, signal.SIGHUP)
+    s.says("other token")
+    for one in streams:
+        while one.recv(4096):
+            pass
+    one = dial(place)
+    one.sendall(head(second))
+    contains(one.recv(4096).decode(), "HTTP/1.1 200")
+    one.close()
+
+
+@test(fairlift_only=True)
 def tables_that_cannot_be_meant_are_told(t):
     def says(table):
         path = Path(t.path("wrong.toml"))

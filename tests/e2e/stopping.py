@@ -187,5 +187,18 @@ def the_socket_file_is_gone_at_the_end(t):
     equal(os.path.exists(server.socket), False, "the socket file at the end")
 
 
+@test(fairlift_only=True)
+def a_server_ends_though_a_change_never_does(t):
+    """The rules of faults are a pipe that nobody writes: what reads them waits for ever, as for a file of a server that is gone."""
+    rules = t.path("rules.toml")
+    Path(rules).write_text("")
+    server = t.server(f"a=fault:{rules},inner=mem:4m")
+    pipe = t.path("pipe")
+    os.mkfifo(pipe)
+    t.start(BINARY, "set", "export", "a", f"faults={pipe}", "--control", f"unix:{server.socket}.control.sock", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(1)
+    server.stop(seconds=20)
+
+
 if __name__ == "__main__":
     main()

@@ -83,8 +83,11 @@ pub(super) struct All<'a> {
 
 impl<'a> All<'a> {
     pub(super) fn new(disk: &'a DiskView, was: Option<&'a DiskView>, outside: [BTreeMap<&'a str, Outside>; 2]) -> Self {
-        let by_path = |disk: &'a DiskView| disk.groups.iter().map(|group| (&*group.path, &group.figures)).collect();
-        Self { now: by_path(disk), was: was.map(by_path).unwrap_or_default(), outside }
+        let by_path = |disk: &'a DiskView| disk.groups.iter().map(|group| (&*group.path, &group.figures));
+        // A group that has come since the first look begins with what it had before it went.
+        let began = disk.groups.iter().filter_map(|group| Some((&*group.path, &**group.began.as_ref()?)));
+        let was = began.chain(was.into_iter().flat_map(by_path)).collect();
+        Self { now: by_path(disk).collect(), was, outside }
     }
 
     /// The groups that have done anything since the start.

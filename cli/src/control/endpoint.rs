@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use fairlift::Handle;
-use fairlift::access::{Grant, Peer};
+use fairlift::access::{Grant, Peer, Token};
 
 use super::place::Locks;
 
@@ -47,5 +47,16 @@ impl Caller {
 
     pub(crate) fn role(&self, handle: &Handle) -> Grant {
         if self.is_revoked() { Grant::None } else { handle.role(&self.peer) }
+    }
+
+    /// Whether it has sent a token, if the place wants one: that of the place, or one by which a client is known.
+    pub(crate) fn has_token(&self, handle: &Handle) -> bool {
+        let is_it = |wanted: String| self.peer.token.is_some_and(|its| its == Token::new(&wanted) || handle.knows(its));
+        self.place.locks().token.is_none_or(is_it)
+    }
+
+    /// Whether a stream that began in a role goes on (roles.1).
+    pub(crate) fn still_is(&self, role: &Grant, handle: &Handle) -> bool {
+        self.role(handle) == *role && self.has_token(handle)
     }
 }

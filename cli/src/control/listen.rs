@@ -12,16 +12,19 @@ use axum::extract::Request;
 use fairlift::access::Peer;
 use fairlift::config::Address;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use super::endpoint::{Caller, Endpoint};
 use super::history;
 use super::place::{ControlAt, Locks, bind_failed, is_stale};
+use super::room::{Place, Room};
 use super::routes::{self, App};
 use crate::syntax::certificates::Certificate;
 
 /// Connections at once; more are closed at once (http.1). Chosen: a thousand silent ones leave room for one that speaks.
 const CONNECTIONS: usize = 1024;
+/// Those of one user or address. Chosen: three that take all they can leave room for others.
+const EACH: usize = 256;
 /// How long a client may take for the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(5);
 /// Bytes and fields of a head.
@@ -115,9 +118,9 @@ fn unix(path: &Path, at: &ControlAt) -> Result<UnixListener, String> {
     Ok(listener)
 }
 
-pub(crate) async fn serve(places: Vec<Opened>, app: App, mut stop: oneshot::Receiver<()>) {
+pub(crate) async fn serve(places: Vec<Opened>, app: App, stop: oneshot::Receiver<()>) {
     let router = routes::router(app.clone());
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let room = Room::new(EACH, CONNECTIONS);
     let mut tasks = tokio::task::JoinSet::new();
     // The files go when this ends, and not before.
     let mut kept = Vec::new();
@@ -138,16 +141,22 @@ pub(crate) async fn serve(places: Vec<Opened>, app: App, mut stop: oneshot::Rece
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut sample = tokio::time::interval(history::EVERY);
     sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = &mut stop => return,
-            _ = look.tick() => app.sweep().await,
-            _ = sample.tick() => app.sample().await,
+    let work = async {
+        loop {
+            tokio::select! {
+                _ = look.tick() => app.sweep().await,
+                _ = sample.tick() => app.sample().await,
+            }
         }
+    };
+    // Not between two of them: one waits for as long as a call that runs in the library, perhaps for ever.
+    tokio::select! {
+        _ = stop => {}
+        () = work => {}
     }
 }
 
-async fn accept_unix(socket: UnixListener, place: Arc<Endpoint>, app: App, router: axum::Router, room: Arc<Semaphore>) {
+async fn accept_unix(socket: UnixListener, place: Arc<Endpoint>, app: App, router: axum::Router, room: Arc<Room>) {
     let Ok(socket) = tokio::net::UnixListener::from_std(socket) else { return };
     loop {
         match socket.accept().await {
@@ -160,21 +169,21 @@ async fn accept_unix(socket: UnixListener, place: Arc<Endpoint>, app: App, route
                 let mut peer = Peer { user: peer.map(|peer| (peer.uid(), peer.gid())), ..Peer::default() };
                 app.handle.learn_cgroup(stream.as_fd(), &mut peer);
                 let who = Caller { place: Arc::clone(&place), name, peer };
-                in_a_task(&room, speak(TokioIo::new(stream), who, router.clone()));
+                in_a_task(room.enter(&who.peer), speak(TokioIo::new(stream), who, router.clone()));
             }
             Err(error) => pause(&error).await,
         }
     }
 }
 
-async fn accept_tcp(socket: TcpListener, place: Arc<Endpoint>, router: axum::Router, room: Arc<Semaphore>) {
+async fn accept_tcp(socket: TcpListener, place: Arc<Endpoint>, router: axum::Router, room: Arc<Room>) {
     let Ok(socket) = tokio::net::TcpListener::from_std(socket) else { return };
     loop {
         match socket.accept().await {
             Ok((stream, from)) => {
                 let peer = Peer { address: Some(from.ip()), ..Peer::default() };
                 let who = Caller { place: Arc::clone(&place), name: from.to_string(), peer };
-                in_a_task(&room, greet(stream, who, router.clone()));
+                in_a_task(room.enter(&who.peer), greet(stream, who, router.clone()));
             }
             Err(error) => pause(&error).await,
         }
@@ -187,11 +196,12 @@ async fn pause(error: &io::Error) {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-/// Serves a connection in a task of its own (http.1).
-fn in_a_task(room: &Arc<Semaphore>, connection: impl Future<Output = ()> + Send + 'static) {
-    let Ok(place) = Arc::clone(room).try_acquire_owned() else {
-        tracing::debug!("a control connection was closed: there are {CONNECTIONS} already");
-        return;
+/// Serves a connection in a task of its own, if there is a place for it (http.1).
+fn in_a_task(place: Option<Place>, connection: impl Future<Output = ()> + Send + 'static) {
+    let Some(place) = place else {
+        return tracing::debug!(
+            "a control connection was closed: there are {CONNECTIONS}, or {EACH} of its user or address"
+        );
     };
     tokio::spawn(async move {
         let _place = place;
@@ -211,7 +221,11 @@ async fn greet(stream: tokio::net::TcpStream, mut who: Caller, router: axum::Rou
             who.name += &chain.first().map_or_else(String::new, |shown| format!(" certificate {}", fingerprint(shown)));
             speak(TokioIo::new(stream), who, router).await;
         }
-        Ok(Err(error)) => tracing::info!(who = who.name, %error, "a control connection was refused"),
+        // Without the port: the log counts what repeats.
+        Ok(Err(error)) => {
+            let who = who.peer.address.map_or_else(String::new, |address| address.to_string());
+            tracing::info!(who, %error, "a control connection was refused");
+        }
         Err(_) => tracing::debug!(who = who.name, "a control connection ended: it did not say who it is"),
     }
 }

@@ -157,8 +157,10 @@ impl Looks {
             let of_group = |group: &'a GroupView| {
                 let activity = Activity::of(&group.figures);
                 now.insert(group.path.clone(), activity.clone());
-                let was = was.and_then(|was| was.get(&group.path));
-                (&*group.path, was.map_or_else(|| activity.clone(), |was| activity.clone().since(was)))
+                // A group that has come since, by an upgrade too, begins with what it had before.
+                let began = || group.began.as_ref().map(|began| Activity::of(began));
+                let was = was.and_then(|was| was.get(&group.path).cloned()).or_else(began);
+                (&*group.path, was.map_or_else(|| activity.clone(), |was| activity.clone().since(&was)))
             };
             let rows = disk.groups.iter().map(of_group).collect();
             shares.push(shares::shares(state, disk, &rows, length));

@@ -4,7 +4,7 @@
 //! passes its changes on to the workers, which hear of them between two batches.
 //!
 //! http.1  A client that says nothing, sends junk or a body that does not end costs a connection for a few seconds, and there are
-//!         bounds on connections, heads and bodies.
+//!         bounds on connections, heads and bodies. One user or address has a quarter of the connections at most ([`room`]).
 //! http.2  The mode of the unix socket says who may connect. A TCP address needs a bearer token or a client's certificate, and Host and Origin must be
 //!         its own. Clients have roles where `[client.NAME]` says so (roles.1). At a unix socket, which ssh may forward to a browser, Host is no name
 //!         of the internet. A place can be for reading only. Every change is logged with its author.
@@ -23,6 +23,7 @@ mod page;
 pub(crate) mod place;
 mod pools;
 mod roles;
+mod room;
 mod routes;
 mod shares;
 mod show;
@@ -174,6 +175,7 @@ pub(crate) fn start(
                 texts: metrics::Texts::default(),
                 looks: metrics::Looks::default(),
                 history: history::History::default(),
+                looking: room::Room::new(routes::LOOKING, usize::MAX),
             },
             stopped,
         ));

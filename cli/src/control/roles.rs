@@ -3,8 +3,8 @@
 //! The rules are those of `[client.NAME]`, and [`Grant`] is their result for a client. Each row of the table of routes has the [`Right`]
 //! that it needs; this file says which roles have it, and which part of an answer a tenant sees.
 //!
-//! roles.1  A request is measured by the role of the client when it comes, and an answer that takes time by the role when it goes out.
-//!          A stream ends where the role has become another one.
+//! roles.1  A request is measured by the role of the client when it has come to its end, and an answer that takes time by the role when it
+//!          goes out. A stream ends where the role has become another one, or the token of the place.
 //! roles.2  A tenant sees what is of its groups and below them, the names of the groups above, and of its disks the names. A neighbour is
 //!          "another tenant", and no figure is of a neighbour alone, or of all but the tenant.
 //! roles.3  A tenant sets keys that are delegated for a group, which this group or one above it says, in its groups and below them. All else
@@ -168,9 +168,15 @@ pub(super) fn hide(role: &Grant, status: &mut Value) {
     own.into_iter().for_each(|(key, value)| status[key] = value);
 }
 
-/// Whether an event is about something that a client may see: of a tenant, about one group or export that is its own now.
+/// The detail of an event that an export has come from another group, which the event names.
+pub(super) const MOVED: &str = "moved";
+
+/// Whether an event is about something that a client may see: of a tenant, about one group or export that is its own now, and was before.
 pub(super) fn tells(role: &Grant, config: &Config, event: &Event) -> bool {
     let Grant::Tenant(_) = role else { return true };
+    if event.of.iter().any(|(key, _)| *key == MOVED) {
+        return false;
+    }
     let group_of = |name: &str| {
         let export = config.exports.iter().find(|export| export.name == name)?;
         Some(&*config.groups[usize::from(export.group.0)].path)
@@ -264,6 +270,8 @@ mod tests {
             tells(role, &config, &Event { number: 1, at: std::time::SystemTime::now(), kind: "changed", of })
         };
         assert!(tells(vec![("group", "/t/a/x"), ("what", "x")], &tenant()));
+        let moved = || vec![("group", "/t/a"), (MOVED, "true"), ("what", "group \"/t/a\" (was \"/t/b\")")];
+        assert!(!tells(moved(), &tenant()) && tells(moved(), &Grant::See));
         for other in
             [("group", "/t/ab"), ("group", "/t"), ("export", "gone"), ("disk", "d"), ("what", "group \"/t/a\"")]
         {

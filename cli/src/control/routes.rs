@@ -23,9 +23,10 @@ pub(crate) use self::openapi::document;
 use super::endpoint::Caller;
 use super::failure::{Failure, bad};
 use super::roles::{self, Right};
+use super::room::Room;
 use super::take_over::Handed;
 use super::{Act, ConfigFile, Kind, history, metrics, page, pools, show};
-use request::{ApiRequest, keys};
+use request::{ApiRequest, drain};
 
 /// How often removed exports and disks are swept, and the knowledge of schedulers is read.
 pub(super) const SWEEP: Duration = Duration::from_millis(200);
@@ -39,6 +40,8 @@ pub(super) struct App {
     pub(super) texts: metrics::Texts,
     pub(super) looks: metrics::Looks,
     pub(super) history: history::History,
+    /// For looks of tenants.
+    pub(super) looking: Arc<Room>,
 }
 
 /// The action of a route.
@@ -155,6 +158,9 @@ routes! {
     Change POST "/v1/stop" Stop => "Ends the server at once; writes that were not flushed may be lost";
 }
 
+/// Looks of a tenant's user or address at once. Chosen: as many pages that are open. A look keeps the figures of all tenants for as long as it takes.
+pub(super) const LOOKING: usize = 16;
+
 type Answer = Result<Response, Failure>;
 
 pub(super) fn router(app: App) -> Router {
@@ -188,7 +194,7 @@ pub(super) fn router(app: App) -> Router {
 
 /// Refuses a request that no route takes, when its body has been read: a client that is still sending would not read why not.
 async fn refuse(request: Request, status: StatusCode, says: String) -> Response {
-    let _ = keys(request.into_body()).await;
+    drain(request.into_body()).await;
     answer(Err(Failure(status, says)))
 }
 

@@ -96,14 +96,10 @@ pub(super) struct Handed {
 impl Handed {
     /// takeover.1
     fn may(who: &Caller) -> Result<(), Failure> {
-        let own = rustix::process::geteuid().as_raw();
-        match who.peer.user {
-            Some((uid, _)) if who.place.is_unix && (uid == 0 || uid == own) => Ok(()),
-            _ => {
-                let says = "a server is taken over by root or its own user, at a unix socket of control";
-                fail(StatusCode::FORBIDDEN, says)
-            }
+        if who.peer.is_root_or_own() {
+            return Ok(());
         }
+        fail(StatusCode::FORBIDDEN, "a server is taken over by root or its own user, at a unix socket of control")
     }
 
     /// How this server was started, and which things a new one would take over or not.

@@ -1,7 +1,7 @@
 //! Trace: what happens to requests, from a server that runs, as records of blktrace.
 //!
 //! The answer begins at once and ends after the seconds that were asked for. A client that reads too slowly loses events, and is told
-//! how many; requests do not wait for it.
+//! how many; requests do not wait for it, and neither does the end of the trace: there is one at a time.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,6 +12,7 @@ use fairlift::control::Trace;
 use fairlift::control::trace::Traced;
 use fairlift_core::Instant;
 use fairlift_core::trace::Item;
+use tokio::sync::mpsc::Sender;
 
 use crate::blktrace::Record;
 
@@ -26,8 +27,6 @@ struct Taking {
     began: Option<Instant>,
     lost: u64,
     begun: bool,
-    over: bool,
-    may_go_on: Box<dyn Fn() -> bool + Send>,
 }
 
 /// Takes a trace for so long, of an export or of all, while the client may go on.
@@ -38,26 +37,37 @@ pub(super) fn answer(
     may_go_on: Box<dyn Fn() -> bool + Send>,
 ) -> Response {
     let end = tokio::time::Instant::now() + time;
-    let taking = Taking { trace, export, end, began: None, lost: 0, begun: false, over: false, may_go_on };
-    let pieces = futures_util::stream::unfold(taking, |mut taking| async move {
-        loop {
-            if taking.over || !(taking.may_go_on)() {
-                return None;
-            }
-            if taking.begun {
-                tokio::time::sleep(OFTEN).await;
-            }
-            let piece = taking.piece();
-            if !piece.is_empty() {
-                return Some((Ok::<_, std::convert::Infallible>(piece), taking));
-            }
-        }
+    let (say, hear) = tokio::sync::mpsc::channel(1);
+    tokio::spawn(Taking { trace, export, end, began: None, lost: 0, begun: false }.tell(say, may_go_on));
+    let pieces = futures_util::stream::unfold(hear, |mut hear| async {
+        Some((Ok::<_, std::convert::Infallible>(hear.recv().await?), hear))
     });
     ([(header::CONTENT_TYPE, "application/octet-stream")], Body::from_stream(pieces)).into_response()
 }
 
 impl Taking {
-    fn piece(&mut self) -> Vec<u8> {
+    /// Takes piece after piece, as fast as the client reads them, up to the end. What it has not read by then is kept for it, and not the trace.
+    async fn tell(mut self, say: Sender<Vec<u8>>, may_go_on: Box<dyn Fn() -> bool + Send>) {
+        while may_go_on() {
+            let is_over = match tokio::time::timeout_at(self.end, say.reserve()).await {
+                Ok(Err(_)) => return, // it has gone
+                Ok(Ok(_)) => tokio::time::Instant::now() >= self.end,
+                Err(_) => true,
+            };
+            let piece = self.piece(is_over);
+            if is_over {
+                drop(self);
+                let _ = say.send(piece).await; // it may have gone
+                return;
+            }
+            if !piece.is_empty() && say.send(piece).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(OFTEN).await;
+        }
+    }
+
+    fn piece(&mut self, is_last: bool) -> Vec<u8> {
         let mut out = Vec::new();
         if !std::mem::replace(&mut self.begun, true) {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -84,8 +94,7 @@ impl Taking {
                 record.encode(0, &mut out);
             }
         }
-        if tokio::time::Instant::now() >= self.end {
-            self.over = true;
+        if is_last {
             Record::message(0, &format!("lost={}", self.lost)).encode(0, &mut out);
         }
         out

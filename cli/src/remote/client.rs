@@ -142,13 +142,13 @@ impl Server {
     pub(crate) fn follow(&self, path: impl Fn() -> String, mut line: impl FnMut(&str) -> bool) -> Result<(), String> {
         let mut until = Instant::now();
         loop {
-            let (mut text, mut has_answered) = (String::new(), false);
+            let (mut text, mut has_answered) = (Vec::new(), false);
             let ended = self.fetch(&path(), |bytes| {
                 has_answered = true;
-                text += &String::from_utf8_lossy(bytes);
-                while let Some(end) = text.find('\n') {
-                    let whole: String = text.drain(..=end).collect();
-                    if !line(whole.trim_end()) {
+                text.extend_from_slice(bytes);
+                while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
+                    let whole: Vec<u8> = text.drain(..=end).collect();
+                    if !line(String::from_utf8_lossy(&whole).trim_end()) {
                         return Ok(false);
                     }
                 }

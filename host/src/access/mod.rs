@@ -191,6 +191,12 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Whether it is root or the server's own user, at a unix socket (role.2).
+    #[must_use]
+    pub fn is_root_or_own(&self) -> bool {
+        self.user.is_some_and(|(uid, _)| uid == 0 || uid == rustix::process::geteuid().as_raw())
+    }
+
     /// One client in the log: a user or an address, with any number of connections.
     pub(crate) fn origin(&self) -> (Option<u32>, Option<IpAddr>) {
         (self.user.map(|(uid, _)| uid), self.address)

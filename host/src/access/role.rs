@@ -67,9 +67,8 @@ pub enum Grant {
 impl Grant {
     /// That of a client (role.1, role.2).
     pub(super) fn of<'a>(rules: impl Iterator<Item = &'a Rule> + Clone, peer: &Peer) -> Self {
-        let own = [0, rustix::process::geteuid().as_raw()];
         let with_roles = rules.filter_map(|rule| Some((rule, rule.control?)));
-        if with_roles.clone().next().is_none() || peer.user.is_some_and(|(uid, _)| own.contains(&uid)) {
+        if with_roles.clone().next().is_none() || peer.is_root_or_own() {
             return Self::Change;
         }
         let fitting = || with_roles.clone().filter(|(rule, _)| rule.fits(peer));

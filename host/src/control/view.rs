@@ -123,6 +123,8 @@ pub struct GroupView {
     pub bounds: Bounds,
     /// Its service since the start, and its present state.
     pub figures: Figures,
+    /// The part of its service before it came: a group that has gone and comes again goes on with its counters. `None`: it had none.
+    pub began: Option<Box<Figures>>,
 }
 
 /// A client.
@@ -262,7 +264,8 @@ impl Disk {
         let bound = self.bound(groups.iter().filter(|(_, path)| had.contains_key(path)).map(|(id, _)| *id));
         let group = |(id, path): &(GroupId, String)| {
             let (weight, bounds) = *bound.get(id)?;
-            Some(GroupView { path: path.clone(), weight, bounds, figures: had.get(path)?.clone() })
+            let (figures, began) = (had.get(path)?.clone(), self.began(*id).map(Box::new));
+            Some(GroupView { path: path.clone(), weight, bounds, figures, began })
         };
         let objective = |(id, standing)| Some(((*names.get(&id)?).clone(), standing));
         let mut counters = BTreeMap::new();
@@ -302,6 +305,7 @@ impl DiskView {
         for group in &mut self.groups {
             if let Some(had) = had.get(&group.path) {
                 group.figures.add(had);
+                group.began.get_or_insert_default().add(had);
             }
         }
         before.counters(&mut |name, count| *self.counters.entry(name).or_default() += count);

@@ -26,6 +26,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, Weak};
 
 use fairlift_core::flush::{self, SharedFlush};
+use fairlift_core::queue::Figures;
 use fairlift_core::sched::{Kind, Learned, Setup};
 use fairlift_core::stats::Stats;
 use fairlift_core::waits::Doing;
@@ -77,6 +78,8 @@ pub(crate) struct Past {
     pub(super) counts: BTreeMap<&'static str, u64>,
     /// The counters and service of removed groups, by their paths, the latest last: a group that comes again continues them.
     gone: VecDeque<(String, Stats, Duration)>,
+    /// What groups that have come again had before.
+    began: BTreeMap<GroupId, Figures>,
 }
 
 /// The counters of a disk for another server: by the paths of groups, what was done and the device time that they had. The server that hands over lends them.
@@ -96,6 +99,7 @@ impl Past {
             stats.add(&self.stats.remove(at).2);
         }
         had = had + self.had.remove(&id).unwrap_or_default();
+        self.began.remove(&id);
         if let Some(at) = self.gone.iter().position(|(gone, ..)| gone == path) {
             let (_, more, longer) = self.gone.remove(at).expect("it is there");
             stats.add(&more);
@@ -111,9 +115,16 @@ impl Past {
     pub(super) fn come(&mut self, id: GroupId, group: &Group) {
         let Some(at) = self.gone.iter().position(|(path, ..)| *path == group.path) else { return };
         let (_, stats, had) = self.gone.remove(at).expect("it is there");
-        add_stats(&mut self.stats, vec![(id, group, stats)]);
+        let before = Figures { stats, had, ..Figures::default() };
+        self.began.entry(id).or_default().add(&before);
+        add_stats(&mut self.stats, vec![(id, group, before.stats)]);
         let all = self.had.entry(id).or_default();
         *all = *all + had;
+    }
+
+    /// What a group that has come again had before.
+    pub(super) fn began(&self, id: GroupId) -> Option<&Figures> {
+        self.began.get(&id)
     }
 
     /// With what groups have had since, for another server.

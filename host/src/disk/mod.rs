@@ -280,6 +280,11 @@ impl Disk {
         all
     }
 
+    /// What a group that has come again had here before.
+    pub(crate) fn began(&self, id: GroupId) -> Option<Figures> {
+        self.state().past.began(id).cloned()
+    }
+
     /// The weights and bounds of groups, as its queues have them; a queue is locked for a few groups at a time.
     pub(crate) fn bound(&self, groups: impl Iterator<Item = GroupId>) -> BTreeMap<GroupId, (Weight, Bounds)> {
         let all = self.state().bounds.clone();

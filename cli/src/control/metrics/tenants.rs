@@ -255,8 +255,13 @@ mod tests {
         stats.ended(Op::Read, Bytes(4096), fairlift_core::Outcome::Done, us(20));
         stats.passed_cache(Bytes(4096), true);
         let figures = Figures { stats, had: Duration::from_nanos(1_000_000_007), streams: 2, ..Figures::default() };
-        let group =
-            GroupView { path: "/a\"\\\n😀".into(), weight: Weight::new(300), bounds: Bounds::default(), figures };
+        let group = GroupView {
+            path: "/a\"\\\n😀".into(),
+            weight: Weight::new(300),
+            bounds: Bounds::default(),
+            figures,
+            began: None,
+        };
         let share = Share { had: 0.25, due: 0.5, by: By::Weight, waits: Waits::NONE };
         let rows = [TenantRow::new("d", &group, Some(0.75), Some(share), None)];
         let labels = r#"disk="d",tenant="/a\"\\\n😀""#;

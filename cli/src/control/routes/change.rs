@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, StatusCode};
 use fairlift::access::Grant;
 use fairlift::config::Backing;
-use fairlift::control::{Edit, Made, Refused, Step};
+use fairlift::control::{Becomes, Edit, Made, Refused, Step};
 use fairlift::{ForkTop, Handle};
 use fairlift_lab::suggestion;
 use serde_json::{Value, json};
@@ -182,6 +182,9 @@ impl App {
                 let mut fields =
                     vec![("version", state.version.to_string()), ("who", who.name.clone()), ("what", what)];
                 fields.extend(of.as_ref().map(|(kind, name)| (kind.name(), name.clone())));
+                if steps.iter().any(|step| step.what == Becomes::Key("group")) {
+                    fields.push((roles::MOVED, "true".to_owned()));
+                }
                 handle.tell("changed", fields);
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
             }

@@ -16,8 +16,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::request::ApiRequest;
-use super::{Answer, App, ask, json_response, tagged};
-use crate::control::failure::{Failure, bad};
+use super::{Answer, App, LOOKING, ask, json_response, tagged};
+use crate::control::failure::{Failure, bad, fail};
 use crate::control::roles::{self, Right};
 use crate::control::{Kind, metrics, pools, show, status, trace, why};
 use crate::syntax::place;
@@ -43,7 +43,7 @@ impl App {
     }
 
     pub(super) async fn status(self, request: &ApiRequest) -> Answer {
-        let (state, before, after) = self.look_twice(&request.query).await?;
+        let (state, before, after) = self.look_twice(request).await?;
         let seconds = after.at.since(before.at).as_nanos() as f64 / 1e9;
         let file = Arc::clone(&self.file);
         let handle = self.handle.clone();
@@ -72,7 +72,7 @@ impl App {
 
     pub(super) async fn why(self, request: &ApiRequest) -> Answer {
         self.is_there(Kind::Export, &request.name, request).await?;
-        let (state, before, after) = self.look_twice(&request.query).await?;
+        let (state, before, after) = self.look_twice(request).await?;
         let value = why::why(&self.still(request)?, &state, &before, &after, &request.name);
         let gone = || Failure(StatusCode::NOT_FOUND, format!("export \"{}\" has gone", request.name));
         let mut value = value.ok_or_else(gone)?;
@@ -83,7 +83,7 @@ impl App {
     pub(super) async fn why_all(&self, request: &ApiRequest) -> Answer {
         let tenant = request.query.get("tenant").map_or("/", String::as_str);
         self.is_there(Kind::Group, tenant, request).await?;
-        let (state, before, after) = self.look_twice(&request.query).await?;
+        let (state, before, after) = self.look_twice(request).await?;
         let mut value = why::all(&self.still(request)?, &state, &before, &after, tenant);
         self.beside(value.as_array_mut().map_or(&mut [], Vec::as_mut_slice)).await?;
         Ok(tagged(json_response(&value), state.version))
@@ -106,8 +106,15 @@ impl App {
     }
 
     /// The server at two moments, `seconds` of the query apart, and the configuration in force at the second.
-    async fn look_twice(&self, query: &BTreeMap<String, String>) -> Result<(State, View, View), Failure> {
-        let seconds = seconds(query, 1.0, 60.0)?;
+    async fn look_twice(&self, request: &ApiRequest) -> Result<(State, View, View), Failure> {
+        let seconds = seconds(&request.query, 1.0, 60.0)?;
+        let _place = match (&request.role, self.looking.enter(&request.who.peer)) {
+            (Grant::Tenant(_), None) => {
+                let says = format!("this client waits for {LOOKING} answers over a time already");
+                return fail(StatusCode::TOO_MANY_REQUESTS, says);
+            }
+            (_, place) => place,
+        };
         let handle = self.handle.clone();
         let before = ask(move || handle.view(true)).await?.ok_or(Refused::Ended)?;
         tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
@@ -130,7 +137,7 @@ impl App {
                 Failure(StatusCode::NOT_FOUND, says)
             })?),
         };
-        let may_go_on = move || who.role(&self.handle) == role;
+        let may_go_on = move || who.still_is(&role, &self.handle);
         Ok(trace::answer(trace, export, Duration::from_secs_f64(seconds), Box::new(may_go_on)))
     }
 
@@ -165,7 +172,7 @@ impl App {
             (self, who, role, after, Vec::new()),
             move |(app, who, role, mut after, mut ready)| async move {
                 loop {
-                    if who.role(&app.handle) != role {
+                    if !who.still_is(&role, &app.handle) {
                         return None; // roles.1
                     }
                     if let Some(event) = ready.pop() {

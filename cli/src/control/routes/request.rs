@@ -50,11 +50,19 @@ impl ApiRequest {
         let given =
             parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
         who.peer.token = given.map(Token::new);
-        let role = who.role(handle);
-        let knows = |token| handle.knows(token);
-        let allowed = may(&who, &parts.headers, route.needs, knows).and_then(|()| route.needs.is_of(&role));
-        let keys = if parts.method == Method::GET { Ok(Map::new()) } else { keys(body).await };
-        allowed?;
+        let allowed = || {
+            let role = who.role(handle);
+            may(&who, &parts.headers, route.needs, handle).and_then(|()| route.needs.is_of(&role)).map(|()| role)
+        };
+        let keys = match allowed() {
+            Err(refused) => {
+                drain(body).await;
+                return Err(refused);
+            }
+            Ok(_) if parts.method == Method::GET => Ok(Map::new()),
+            Ok(_) => keys(body).await,
+        };
+        let role = allowed()?; // roles.1: not that of ten seconds ago
         // A path of groups starts at the root, and that slash ends the path of the route.
         let group = matches!(route.does, Does::Look(Kind::Group) | Does::Change(_, Kind::Group));
         let name = name.map(|name| if group && !name.starts_with('/') { format!("/{name}") } else { name });
@@ -90,7 +98,7 @@ impl ApiRequest {
 }
 
 /// http.2, browser.1
-fn may(who: &Caller, headers: &HeaderMap, needs: Right, knows: impl Fn(Token) -> bool) -> Result<(), Failure> {
+fn may(who: &Caller, headers: &HeaderMap, needs: Right, handle: &Handle) -> Result<(), Failure> {
     let header = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
     let host = header(header::HOST).unwrap_or_default();
     if let Some(hosts) = &who.place.hosts
@@ -111,11 +119,8 @@ fn may(who: &Caller, headers: &HeaderMap, needs: Right, knows: impl Fn(Token) ->
     if who.is_revoked() {
         return fail(StatusCode::FORBIDDEN, "the certificate that was shown is revoked");
     }
-    if let Some(token) = locks.token.filter(|_| needs != Right::None) {
-        // That of the place, or one by which a client is known.
-        if !who.peer.token.is_some_and(|given| given == Token::new(&token) || knows(given)) {
-            return fail(StatusCode::UNAUTHORIZED, "the token is missing or wrong: Authorization: Bearer TOKEN");
-        }
+    if needs != Right::None && !who.has_token(handle) {
+        return fail(StatusCode::UNAUTHORIZED, "the token is missing or wrong: Authorization: Bearer TOKEN");
     }
     if needs.changes() && who.place.read_only {
         return fail(StatusCode::FORBIDDEN, "this control address is read-only");
@@ -142,26 +147,31 @@ pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
     }
 }
 
-/// The bytes of a body; `None`: there are too many. Those are read too, and not kept, up to a bound: a client that is still
+/// The bytes of a body; `None`: there are more than `most`. Those are read too, and not kept, up to a bound: a client that is still
 /// sending would not read why not.
-async fn whole(mut body: Body) -> Result<Option<Vec<u8>>, axum::Error> {
+async fn whole(mut body: Body, most: usize) -> Result<Option<Vec<u8>>, axum::Error> {
     const PATIENCE: usize = 64 << 20;
     let (mut bytes, mut seen) = (Vec::new(), 0);
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
         seen += data.len();
-        if seen <= BODY {
+        if seen <= most {
             bytes.extend_from_slice(&data);
         } else if seen > PATIENCE {
             break;
         }
     }
-    Ok((seen <= BODY).then_some(bytes))
+    Ok((seen <= most).then_some(bytes))
+}
+
+/// Reads the body of a request that is refused, and keeps nothing of it: a client without rights takes no memory.
+pub(super) async fn drain(body: Body) {
+    let _ = tokio::time::timeout(BODY_TIME, whole(body, 0)).await; // the refusal is the same however it ends
 }
 
 /// The body, which is an object or nothing (http.1).
 pub(super) async fn keys(body: Body) -> Result<Map<String, Value>, Failure> {
-    let bytes = match tokio::time::timeout(BODY_TIME, whole(body)).await {
+    let bytes = match tokio::time::timeout(BODY_TIME, whole(body, BODY)).await {
         Err(_) => return fail(StatusCode::REQUEST_TIMEOUT, "the body has not come to its end in 10 s"),
         Ok(Err(error)) => return fail(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")),
         Ok(Ok(None)) => {
