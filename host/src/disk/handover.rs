@@ -551,7 +551,7 @@ mod tests {
         for at in [Sector(0), later] {
             assert!(flush_at(&disk, at, Outcome::Failed(Errno::EIO)));
         }
-        assert!(disk.flush_error().is_none(), "nothing is remembered");
+        assert!(disk.flush_errors().is_empty(), "nothing is remembered");
         turn(&disk, |settings| (settings.scheduler, settings.set) = (Kind::Bfq, vec![]));
         assert!(!disk.arrive(ContextId(0)) && disk.arrive(ContextId(1)));
         assert_eq!(disk.look().queues.of(ContextId(0)).tunable("flush_remember").as_deref(), Some("1"));
