@@ -92,6 +92,39 @@ def a_fork_has_what_was_answered_before_and_nothing_later(t):
             equal(count_of(client), count, "a fork after a kill: what it was forked from was durable")
 
 
+FAILS_ONCE = """
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int fdatasync(int file) {
+    if (unlink(getenv("FAIL_ONCE")) == 0) { errno = EIO; return -1; }
+    return syscall(SYS_fdatasync, file);
+}
+"""
+
+
+@test(fairlift_only=True)
+def what_a_fork_is_told_was_lost_fails_the_next_flush_and_forks_until_that_is_acknowledged(t):
+    source, library, fails = (Path(t.path(name)) for name in ("fails.c", "fails.so", "fail"))
+    source.write_text(FAILS_ONCE)
+    t.run("cc", "-shared", "-fPIC", "-o", str(library), str(source))
+    t.image("base.img", SIZE, (0, WHOLE))
+    server = t.server(f"a=overlay:base={t.path('base.img')},top={t.path('a.top')}",
+                      env={"LD_PRELOAD": str(library), "FAIL_ONCE": str(fails)})
+    with server.connect("a") as client:
+        client.write(0, data(4096))
+        fails.touch()
+        contains(server.control("fork", "a", "b", code=1), "its top cannot be made durable: Input/output error")
+        equal(sorted(name for name in os.listdir(t.path(".")) if ".top" in name), ["a.top"], "what is left of a fork that failed")
+        with refused(errno.EIO):
+            client.flush()
+        contains(server.control("fork", "a", "b", code=1), "a flush of it failed", "fairlift acknowledge")
+        server.control("acknowledge")
+        contains(server.control("fork", "a", "b"), "added")
+        client.flush()
+
+
 @test(fairlift_only=True)
 def forks_of_forks_see_nothing_of_each_other(t):
     server = served(t)

@@ -11,8 +11,8 @@
 //! over.3  A chain may become one top between the offer and the hand-over ([`flatten`](super::flatten)): then the header that is told names the
 //!         base, and the layers in between are left out. A flattening that has not ended goes on.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, TryLockError};
 
 use fairlift_core::record::Record;
 
@@ -37,10 +37,6 @@ pub(super) fn files(layers: &Layers) -> Result<Vec<OpenFile>, String> {
 pub(super) fn tell(overlay: &Overlay, says: &mut Record) -> Result<Vec<u8>, String> {
     if lock(&overlay.claims).is_held(&(0..u64::MAX)) {
         return Err("has a write that timed out, and has not ended".into());
-    }
-    // None begins from now on: it looks at what is served first, which is not changed while a server hands over.
-    if let Err(TryLockError::WouldBlock) = overlay.alone.try_lock() {
-        return Err("is being forked; try again in a moment".into());
     }
     let is_asked = |flag: &AtomicBool| flag.load(Ordering::Acquire);
     says.put(FLATTENS, &(is_asked(&overlay.is_deep) || is_asked(&overlay.is_flattened)));
@@ -172,18 +168,6 @@ mod tests {
         assert!(take_on(&new, &mut Record::default(), &bytes).is_err());
         let Err(why) = open(&directory, "base=base,top=c", &offered(&old)) else { panic!("it is made beside") };
         assert!(why.contains("is not there") && !directory.at("c").exists(), "{why}");
-    }
-
-    /// fork.1: what a fork makes a base would be written by the new server.
-    #[test]
-    fn an_overlay_goes_to_no_other_server_while_it_is_forked() {
-        let directory = Directory::new("over-fork");
-        let old = open(&directory, WORDS, &Roots::default()).unwrap();
-        let fork = lock(&old.alone);
-        let why = tell(&old, &mut Record::default()).map(drop).unwrap_err();
-        assert!(why.contains("is being forked"), "{why}");
-        drop(fork);
-        tell(&old, &mut Record::default()).unwrap();
     }
 
     /// over.3
