@@ -207,7 +207,7 @@ impl Inline for Mem {
 
     fn discard(&self, at: u64, len: u64) -> Outcome {
         for (index, offset, bytes) in chunks(at, len) {
-            if self.tables[index / TABLE].get().is_none() {
+            if self.look(index).is_none_or(|chunk| !*chunk) {
                 continue; // ram.1
             }
             let mut chunk = self.change(index);
