@@ -519,6 +519,30 @@ def forty_clients_that_announce_32_mib_and_send_nothing_delay_nobody(t):
 
 
 @test(fairlift_only=True)
+def a_client_that_drips_what_it_announced_delays_others_for_seconds(t):
+    server = t.server(config='[server]\nworkers = 1\nmemory = "32m"\nconnection_memory = "32m"\n[export.disk]\nbacking = "mem:64m"\n')
+    stop = threading.Event()
+
+    def drips():
+        with server.connect("disk") as client, contextlib.suppress(ConnectionError):
+            client.send(client.request(WRITE, 0, REQUEST_MAX))
+            while not stop.wait(0.5):
+                client.send(b"d")
+
+    def others():
+        try:
+            time.sleep(1)
+            with server.connect("disk", timeout=30) as client:
+                client.write(MIB, b"o" * 4096)
+                equal(client.read(MIB, 4096), b"o" * 4096)
+        finally:
+            stop.set()
+
+    at_once(drips, others)
+    server.says("too slowly, and others need the memory")
+
+
+@test(fairlift_only=True)
 def a_large_request_finds_memory_though_small_ones_of_others_never_end(t):
     """With as many workers as `memory` has room for, a request of `request_max` needs all of a worker's."""
     server = t.server(config='[server]\nworkers = 1\nmemory = "32m"\nconnection_memory = "32m"\n'

@@ -25,7 +25,7 @@ use crate::kernel::buffer::RecvRing;
 use crate::kernel::ktls;
 use crate::kernel::ring::Completion;
 
-/// How long a client may take nothing of its replies while others need the memory that they hold. Chosen: a healthy network
+/// How long a client may take next to nothing of its replies while others need the memory that they hold. Chosen: a healthy network
 /// resends within that time, and the others' requests wait no longer than a slow disk makes them.
 const STALL: Duration = fairlift_core::time::secs(5);
 
@@ -380,7 +380,7 @@ impl Front for Nbd {
             if let Some((number, _)) = stalled.filter(|(_, c)| c.memory > 0).max_by_key(|(_, c)| c.memory) {
                 tracing::warn!(
                     connection = number,
-                    "dropped: it takes no replies or sends no payload, and others need the memory"
+                    "dropped: it takes replies or sends its payload too slowly, and others need the memory"
                 );
                 self.connections[number].break_off();
                 self.touch(number);

@@ -240,7 +240,7 @@ impl Connection {
                 }
                 return;
             }
-            self.progress = engine.now;
+            (self.progress, self.moved) = (engine.now, 0);
             self.unsent.offered(self.sending.ended.iter().map(|(count, _)| count).sum(), engine.now);
             let mut iovecs = self.sent.take().map_or_else(Vec::new, |sent| sent.iovecs);
             iovecs.clear();
@@ -315,9 +315,9 @@ impl Connection {
         sent.under_way = false;
         match result {
             0.. => {
-                self.progress = engine.now;
                 sent.next += advance(&mut sent.iovecs[sent.next..], result as usize);
                 let is_all = sent.next == sent.iovecs.len();
+                self.moves(engine.now, result as usize);
                 self.kernel_sent(result as usize);
                 if !is_all {
                     return;
