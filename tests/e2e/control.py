@@ -433,6 +433,12 @@ def only_those_who_may_change_a_server_can(t):
     contains(looker.ask("POST", "/v1/groups", {"path": "/x"}, code=403)["error"], "this control address is read-only")
     contains(control.ask("GET", "/v1", code=403, headers={"Origin": "http://evil.example"})["error"], "may not speak")
     control.ask("POST", "/v1/groups", {"path": "/x"})
+    # As a page of another site asks for a picture, or puts it into a frame: it would take traces for hours.
+    for site in "cross-site", "same-site":
+        contains(control.ask("GET", "/v1/trace?seconds=0.1", code=403, headers={"Sec-Fetch-Site": site})["error"], "other sites may not speak")
+    for site in "same-origin", "none":
+        control.ask("GET", "/v1", headers={"Sec-Fetch-Site": site})
+
     def tcp(code, **headers):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         connection.request("GET", "/v1", headers={name.replace("_", "-"): value for name, value in headers.items()})
