@@ -386,6 +386,19 @@ def clients_that_say_nothing_or_junk_or_never_end_hurt_nobody(t):
 
 
 @test(fairlift_only=True)
+def an_export_of_the_empty_name_is_looked_at_and_changed_like_others(t):
+    server = t.server("=mem:4m", "b=mem:4m")
+    control = Control(t, server)
+    contains(control.cli("get", "export", ""), "size: 4194304")
+    contains(control.cli("why", ""), "no client is connected")
+    contains(control.cli("set", "export", "", "description=nameless"), "nameless")
+    contains(control.ask("PUT", "/v1/exports/", code=405)["error"], "it takes GET, PATCH, DELETE")
+    control.cli("remove", "export", "")
+    equal([row["name"] for row in control.ask("GET", "/v1/exports")], ["b"], "exports")
+    contains(control.cli("get", "export", "", code=1), 'there is no export ""')
+
+
+@test(fairlift_only=True)
 def a_body_that_is_refused_takes_no_memory(t):
     server = t.server("a=mem:4m")
     control = Control(t, server)
@@ -420,6 +433,11 @@ def only_those_who_may_change_a_server_can(t):
     contains(looker.ask("POST", "/v1/groups", {"path": "/x"}, code=403)["error"], "this control address is read-only")
     contains(control.ask("GET", "/v1", code=403, headers={"Origin": "http://evil.example"})["error"], "may not speak")
     control.ask("POST", "/v1/groups", {"path": "/x"})
+    # As a page of another site asks for a picture, or puts it into a frame: it would take traces for hours.
+    for site in "cross-site", "same-site":
+        contains(control.ask("GET", "/v1/trace?seconds=0.1", code=403, headers={"Sec-Fetch-Site": site})["error"], "other sites may not speak")
+    for site in "same-origin", "none":
+        control.ask("GET", "/v1", headers={"Sec-Fetch-Site": site})
 
     def tcp(code, **headers):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)

@@ -82,6 +82,13 @@ pub(super) struct Route {
     pub(super) says: &'static str,
 }
 
+impl Route {
+    /// Its path, and that of the empty name, which an export may have: nothing is behind the last slash.
+    fn paths(&self) -> impl Iterator<Item = &'static str> {
+        [Some(self.path), self.path.strip_suffix("{name}")].into_iter().flatten()
+    }
+}
+
 macro_rules! routes {
     ($($needs:ident $method:ident $path:literal $does:ident $(($($of:tt)*))? => $says:literal;)*) => {
         pub(super) const ROUTES: &[Route] = {
@@ -167,18 +174,21 @@ pub(super) fn router(app: App) -> Router {
     let mut router = Router::new();
     for route in ROUTES {
         let filter = MethodFilter::try_from(route.method.clone()).expect("the methods of the table are usual ones");
-        let app = app.clone();
-        router = router.route(
-            route.path,
-            on(filter, move |path: RawPathParams, request: Request| {
-                let name = path.iter().next().map(|(_, value)| value.to_owned());
-                let app = app.clone();
-                async move { answer(app.answer(route, name, request).await) }
-            }),
-        );
+        for path in route.paths() {
+            let app = app.clone();
+            router = router.route(
+                path,
+                on(filter, move |path: RawPathParams, request: Request| {
+                    let name = path.iter().next().map(|(_, value)| value.to_owned());
+                    let app = app.clone();
+                    async move { answer(app.answer(route, name, request).await) }
+                }),
+            );
+        }
     }
     let router = router.method_not_allowed_fallback(|path: MatchedPath, request: Request| async move {
-        let there = ROUTES.iter().filter(|route| route.path == path.as_str()).map(|route| route.method.as_str());
+        let is_it = |route: &&Route| route.paths().any(|one| one == path.as_str());
+        let there = ROUTES.iter().filter(is_it).map(|route| route.method.as_str());
         let there: Vec<_> = there.collect();
         let says =
             format!("{} {} is not possible; it takes {}", request.method(), request.uri().path(), there.join(", "));

@@ -199,8 +199,8 @@ function showTenants() {
       .forEach((text, at) => tell(row.cells[5 + at], text, "number"));
     tell(row.cells[9], cause && `${cause} ${percent(part)}`);
     const why = row.cells[10].firstChild, name = tenant.exports && tenant.exports[0];
-    why.disabled = !name;
-    why.dataset.name = name || "";
+    why.disabled = name === undefined || name === null;
+    why.dataset.name = name;
     why.setAttribute("aria-label", "why " + tenant.path);
   }
 }
@@ -409,8 +409,9 @@ $("tenants").tBodies[0].addEventListener("click", (event) => {
 });
 
 $("tenants").tBodies[0].addEventListener("click", async (event) => {
-  const name = event.target.dataset.name;
-  if (!name) return;
+  const why = event.target.closest(".why");
+  if (!why) return;
+  const { name } = why.dataset;
   tell($("why-head"), name);
   tell($("why-text"), "Measuring for a second…");
   $("why").showModal();

@@ -21,6 +21,9 @@ use crate::control::roles::Right;
 const BODY: usize = 2 << 20;
 /// How long a client may take for it.
 const BODY_TIME: Duration = Duration::from_secs(10);
+/// Whose page a browser asks for.
+const SITE: header::HeaderName = header::HeaderName::from_static("sec-fetch-site");
+
 pub(super) struct ApiRequest {
     pub(super) who: Caller,
     pub(super) role: Grant,
@@ -115,6 +118,11 @@ fn may(who: &Caller, headers: &HeaderMap, needs: Right, handle: &Handle) -> Resu
         && origin != format!("{scheme}://{host}")
     {
         return fail(StatusCode::FORBIDDEN, format!("pages of \"{origin}\" may not speak to this server"));
+    }
+    // A page asks for a picture without an Origin; the browser tells whose page it is.
+    let site = header(SITE);
+    if needs != Right::None && site.is_some_and(|site| site != "same-origin" && site != "none") {
+        return fail(StatusCode::FORBIDDEN, "pages of other sites may not speak to this server");
     }
     if who.is_revoked() {
         return fail(StatusCode::FORBIDDEN, "the certificate that was shown is revoked");
