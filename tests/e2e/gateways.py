@@ -17,13 +17,13 @@ def pool(t):
     return t.server(config=f'[disk.pool]\nscheduler = "none"\ndepth = 1024\nnr_requests = 4096\n{exports}')
 
 
-def gateway(t, cluster, name, exports, shares=True, groups="", wait=True, depth=32):
+def gateway(t, cluster, name, exports, shares=True, groups="", above="", wait=True, depth=32):
     """A gateway that serves these tenants."""
     Path(t.path("shares")).mkdir(exist_ok=True)
     config = f'[server]\ngateway = "{name}"\n[disk.pool]\nscheduler = "fair"\ndepth = {depth}\n'
     config += f'shares = "dir:{t.path("shares")}"\n' if shares else ""
     for export in exports:
-        config += f'[export.{export}]\nbacking = "nbd:{cluster.uri(export)}"\ndisk = "pool"\ngroup = "/{export}"\n'
+        config += f'[export.{export}]\nbacking = "nbd:{cluster.uri(export)}"\ndisk = "pool"\ngroup = "{above}/{export}"\n'
     return t.server(config=config + groups, wait=wait)
 
 
@@ -71,6 +71,17 @@ def a_tenant_alone_at_its_gateway_has_half_of_the_pool_without_shares_and_a_quar
         again(lambda: has(parts(rates(3, one, two)), **due), LOOKS)
         fio_stops(*loads)
         one.stop(), two.stop()
+
+
+@test(fairlift_only=True)
+def the_weight_of_a_group_counts_for_the_tenants_below_it_at_whichever_gateway(t):
+    cluster = pool(t)
+    gold = gateway(t, cluster, "gw1", "a", above="/gold", groups='[group."/gold"]\nweight = 300\n')
+    two = gateway(t, cluster, "gw2", "b", above="/silver")
+    loads = load(t, gold, "a") + load(t, two, "b")
+    until(lambda: len(reads(gold)) + len(reads(two)) >= 2, "all read")
+    again(lambda: has(parts(rates(3, gold, two)), **{"gold/a": 3 / 4, "silver/b": 1 / 4}), LOOKS)
+    fio_stops(*loads)
 
 
 @test(fairlift_only=True)
