@@ -129,6 +129,28 @@ fn a_new_weight_counts_from_then_on() {
     assert_shares(&sim.run(ms(400)), &[1, 4], 1.0);
 }
 
+/// vtime.2: a group of weight 1 beside one of 1000 has had 10 ms, and would wait for 10 s. Its weight is raised, or that of the group above it.
+#[test]
+fn a_weight_that_is_raised_counts_for_who_waits_already() {
+    for below in [false, true] {
+        let mut sim = Sim::new(DISK, 1, &[]);
+        let (heavy, light) = (sim.group(ROOT, 1000), sim.group(ROOT, 1));
+        let reads = if below { sim.group(light, 100) } else { light };
+        sim.reader(heavy, 4);
+        sim.reader(reads, 4);
+        sim.run(secs(1));
+        let before = sim.clients[1].done;
+        let then = sim.run(secs(2))[1];
+        assert!(before > 0 && then == 0, "it has had its part for a while: {before} and {then}");
+        let group = sim.groups[usize::from(light.0)].clone();
+        sim.cfq.set_group(sim.now, light, &Group { weight: Weight::new(1000), ..group.clone() });
+        assert_shares(&sim.run(secs(3)), &[1, 1], 12.0);
+        sim.cfq.set_group(sim.now, light, &Group { weight: Weight::new(1), ..group });
+        let after = sim.run(secs(6));
+        assert!(after[1] * 20 < after[0], "and a lower one as well: {after:?}");
+    }
+}
+
 /// vtime.1
 #[test]
 fn two_hundred_groups_share_by_weight() {

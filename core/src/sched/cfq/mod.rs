@@ -4,7 +4,7 @@
 //!     one flow for each priority. Within a flow the oldest request goes first at the start of a turn if it has waited for
 //!     `fifo_expire_sync` or `fifo_expire_async`; else the nearest to where the flow was, a little way back included
 //!     (`request_list`).
-//! cfq.2  Groups are served in the order of their virtual times (vtime.1-4 in `group.rs`). Within a group the highest priority
+//! cfq.2  Groups are served in the order of their virtual times (vtime.1-5 in `group.rs`). Within a group the highest priority
 //!     class goes first; a class that has been passed over for 2 s gets one turn.
 //! cfq.3  Within a class, flows are in three trees: synchronous ones that the device is held idle for, the other synchronous ones, and
 //!     asynchronous ones. A flow's place follows from the service it has had, in inverse proportion to the slice of its level: it is served
