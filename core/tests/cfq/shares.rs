@@ -2,7 +2,7 @@
 
 use fairlift_core::sched::traits::*;
 use fairlift_core::time::{ms, secs, us};
-use fairlift_core::{Duration, Flags, Group, GroupId, Op, PriorityClass, StreamId, Weight};
+use fairlift_core::{Duration, Flags, Group, GroupId, Instant, Op, PriorityClass, StreamId, Weight};
 
 use crate::sim::{DISK, FLASH, Sim, assert_shares};
 
@@ -353,4 +353,21 @@ fn synchronous_writes_share_as_reads_do() {
         (sim.clients[writer].op, sim.clients[writer].flags) = (Op::Write, flags);
     }
     assert_shares(&sim.run(ms(400)), &[1, 2], 1.0);
+}
+
+/// cfq.3, vtime.2: after so many requests that virtual time would be at the end of its range. (It counts writes of a terabyte as many, and
+/// with these slices each of them as more.)
+#[test]
+fn shares_hold_when_virtual_time_has_gone_on_for_years() {
+    let mut sim = Sim::new(FLASH, 32, &[("slice_sync", "60s"), ("slice_async", "1ms")]);
+    let group = sim.group(ROOT, 100);
+    let (writer, reader) = (sim.reader(group, 32), sim.reader(group, 32));
+    (sim.clients[writer].op, sim.clients[writer].sectors) = (Op::Write, 1 << 31);
+    sim.clients[reader].starts = Instant::ZERO + ms(120);
+    assert!(sim.run(ms(100))[writer] > 1000);
+    sim.clients[writer].sectors = 8;
+    sim.cfq.set("slice_sync", "100ms").unwrap();
+    sim.cfq.set("slice_async", "40ms").unwrap();
+    sim.run(ms(20));
+    assert_shares(&sim.run(ms(200)), &[2, 5], 5.0);
 }
