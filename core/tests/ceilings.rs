@@ -111,6 +111,39 @@ fn at(seconds: u64) -> Instant {
     Instant::ZERO + secs(seconds)
 }
 
+/// queue.20: a neighbour fills each place that comes free, and a timer's turn is one in which nothing has ended.
+#[test]
+fn what_a_ceiling_held_goes_on_beside_a_neighbour_that_keeps_the_table_full() {
+    let mut sim = Sim::new(Kind::MqDeadline, &[(0, 100), (0, 100)]);
+    sim.queue.set_bounds(sim.now, 2, 4);
+    sim.limit(1, Ceiling::of(Rates::NONE.with(Rate::Iops, 100)));
+    let (limited, busy) = (sim.stream(1), sim.stream(2));
+    (0..20).for_each(|_| sim.ask(limited, Op::Read, 8));
+    let (mut device, mut had, mut others) = (Vec::new(), 0, 0_u64);
+    for turn in 0..2000 {
+        let now = Instant::ZERO + us(500 * turn);
+        if turn % 2 == 0 {
+            std::mem::take(&mut device)
+                .into_iter()
+                .for_each(|tag| sim.queue.handle_completion(now, tag, Outcome::Done));
+        }
+        if sim.queue.poll_timeout().is_some_and(|due| due <= now) {
+            sim.queue.handle_timeout(now);
+        }
+        let bio = |n: u64| {
+            let extent = Extent::new(Sector(n * 64), 8);
+            Bio { op: Op::Read, flags: Flags::NONE, extent, stream: busy, token: Token(1 << 40) }
+        };
+        while sim.queue.submit(now, bio(others)).is_ok() {
+            others += 1;
+        }
+        device.extend(std::iter::from_fn(|| sim.queue.poll_dispatch(now, C0)).map(|next| next.tag));
+        let news = std::iter::from_fn(|| sim.queue.poll_finished(C0));
+        had += news.filter(|news| !matches!(news, Finished::Done(Token(token), _) if *token == 1 << 40)).count();
+    }
+    assert!(had == 20 && others > 1500, "{had} of one, and {others} of the other");
+}
+
 fn max(rate: Rate, amount: u64) -> Ceiling {
     Ceiling::of(Rates::NONE.with(rate, amount))
 }

@@ -488,3 +488,18 @@ fn a_disk_that_stood_still_for_a_while_is_not_short() {
     run(&mut sim, ms(4000));
     assert_eq!(sim.queue.kept(sim.now).short, None, "it was seen to do 8000");
 }
+
+/// queue.16
+#[test]
+fn nothing_is_short_once_the_groups_with_the_floors_are_gone() {
+    let mut policies = [PLAIN; GROUPS];
+    policies[1].floor = 90_000.0;
+    let mut sim = Sim::new(&policies);
+    sim.run(&[true; GROUPS], Instant::ZERO + ms(7000));
+    assert!(sim.queue.kept(sim.now).short.is_some());
+    let root = Stream { group: GroupId::ROOT, priority: Priority::default(), context: C0 };
+    (0..GROUPS - 2).for_each(|stream| sim.queue.change_stream(sim.now, StreamId(stream as u32), root));
+    sim.run(&[false; GROUPS], sim.now + ms(7000));
+    (1..GROUPS).rev().for_each(|group| sim.queue.remove_group(sim.now, GroupId(group as u16)).unwrap());
+    assert_eq!(sim.queue.kept(sim.now).short, None);
+}

@@ -308,6 +308,50 @@ fn who_was_refused_is_woken_when_there_is_room() {
     assert!(std::iter::from_fn(|| queue.poll_wake()).any(|woken| woken == C1));
 }
 
+/// queue.20: as two workers do it, of which one has always more to ask than there is room for.
+#[test]
+fn a_worker_that_found_no_room_has_the_next_place_though_another_has_more_to_ask() {
+    let (mut queue, s) = queue(|settings| (settings.depth, settings.nr_requests) = (2, 4));
+    let other = queue.add_stream(stream(C1));
+    let (mut device, mut number, mut had, mut is_woken) = (Vec::new(), 0, 0, true);
+    for turn in 0..100 {
+        for tag in std::mem::take(&mut device) {
+            queue.handle_completion(at(turn), tag, Outcome::Done);
+        }
+        while queue.submit(at(turn), bio(Op::Read, s, number * 100, 8, number)).is_ok() {
+            number += 1;
+        }
+        device.extend(std::iter::from_fn(|| queue.poll_dispatch(at(turn), C0)).map(|next| next.tag));
+        is_woken |= std::iter::from_fn(|| queue.poll_wake()).any(|woken| woken == C1);
+        if std::mem::take(&mut is_woken) {
+            had += std::iter::from_fn(|| queue.poll_finished(C1)).count();
+            let _ = queue.submit(at(turn), bio(Op::Read, other, 50, 8, u64::MAX));
+            device.extend(std::iter::from_fn(|| queue.poll_dispatch(at(turn), C1)).map(|next| next.tag));
+        }
+    }
+    assert!((20..=150).contains(&had), "{had} of the reads of one worker, {number} of the other's");
+}
+
+/// queue.20
+#[test]
+fn a_worker_that_found_no_room_and_asks_no_more_keeps_no_place() {
+    let (mut queue, s) = queue(|settings| (settings.depth, settings.nr_requests) = (1, 2));
+    let other = queue.add_stream(stream(C1));
+    let woken = |queue: &mut Queue| std::iter::from_fn(|| queue.poll_wake()).collect::<Vec<_>>();
+    queue.submit(at(0), bio(Op::Read, s, 0, 8, 1)).unwrap();
+    queue.submit(at(0), bio(Op::Read, s, 100, 8, 2)).unwrap();
+    let first = queue.poll_dispatch(at(0), C0).unwrap();
+    assert_eq!(queue.submit(at(0), bio(Op::Read, other, 200, 8, 3)), Err(Refused::Full));
+    assert_eq!((queue.poll_dispatch(at(0), C1), woken(&mut queue)), (None, vec![]));
+    queue.handle_completion(at(1), first.tag, Outcome::Done);
+    assert_eq!(queue.submit(at(1), bio(Op::Read, s, 300, 8, 4)), Err(Refused::Full), "the place is the other's");
+    assert!(queue.poll_dispatch(at(1), C0).is_some());
+    assert_eq!(woken(&mut queue), [C0, C1]);
+    assert_eq!(queue.poll_dispatch(at(1), C1), None, "its client has gone");
+    assert_eq!(woken(&mut queue), [C0]);
+    queue.submit(at(1), bio(Op::Read, s, 300, 8, 4)).unwrap();
+}
+
 #[test]
 fn what_cannot_be_is_refused_with_the_reason() {
     let (mut queue, s) = queue(|settings| {

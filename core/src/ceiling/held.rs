@@ -303,6 +303,11 @@ impl Ceilings {
         self.len
     }
 
+    /// Whether something may go now, as far as is known.
+    pub(crate) fn are_awake(&self) -> bool {
+        self.node(GroupId::ROOT).lines.iter().any(|line| line.state == State::Awake)
+    }
+
     pub(crate) const fn contexts(&self) -> u64 {
         self.contexts
     }

@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 
 use super::Queue;
+use super::contexts::Seeker;
 use crate::ceiling::HeldBio;
 use crate::group::ContextId;
 use crate::waits::Part;
@@ -17,16 +18,27 @@ impl Queue {
     #[cold]
     pub(super) fn let_through(&mut self, now: Instant) {
         self.ceilings.wake_due(now);
-        while self.ceilings.len() > 0 {
-            if !self.intake.has_room(&self.settings, &self.requests, Op::Read) {
-                self.contexts.starve(self.ceilings.contexts());
-                return;
+        let mut has_left = false;
+        let is_waiting = loop {
+            if !self.ceilings.are_awake() {
+                break false;
             }
-            let Some(HeldBio { bio, arrived, since, .. }) = self.ceilings.next(now) else { return };
+            if !self.has_room(Seeker::Ceilings, Op::Read) {
+                break true;
+            }
+            let Some(HeldBio { bio, arrived, since, .. }) = self.ceilings.next(now) else { break false };
+            has_left |= self.contexts.leave_line(Seeker::Ceilings);
             let stats = &mut self.groups.stream_mut(bio.stream).stats;
             stats.held(now.since(since));
             stats.times_mut(bio.op).spend(Part::Limit, now.since(since));
             self.take_in(now, arrived, None, &bio);
+        };
+        match is_waiting {
+            true => self.contexts.wait_for_room(Seeker::Ceilings, self.ceilings.contexts()), // queue.20
+            false => has_left |= self.contexts.leave_line(Seeker::Ceilings),
+        }
+        if has_left {
+            self.next_in_line();
         }
     }
 
@@ -36,6 +48,7 @@ impl Queue {
             return Vec::new();
         }
         let held = self.ceilings.take_back(|held| held.context == context);
+        self.leave_line(Seeker::Ceilings);
         let bios = held.into_iter().map(|(_, held)| held.bio);
         bios.inspect(|bio| self.groups.stream_mut(bio.stream).open -= 1).collect()
     }

@@ -235,7 +235,7 @@ impl Queue {
     #[inline]
     pub(super) fn made_room(&mut self, now: Instant) {
         while let Some((number, left)) = self.intake.parked.front().copied() {
-            if !self.requests.have_room(&self.settings) {
+            if !self.requests.have_room(&self.settings, 0) {
                 return;
             }
             self.intake.parked.pop_front();

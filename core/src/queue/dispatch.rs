@@ -12,6 +12,9 @@ impl Queue {
     /// Ends the batch of bios submitted before (queue.3). Requests of other contexts whose turn comes are granted to them:
     /// see [`Queue::poll_wake`].
     pub fn poll_dispatch(&mut self, now: Instant, context: ContextId) -> Option<Dispatch> {
+        if self.contexts.are_waiting_for_room() && self.contexts.has_asked(context) {
+            self.next_in_line(); // queue.20
+        }
         if self.ceilings.len() > 0 {
             self.let_through(now); // queue.13
         }

@@ -64,7 +64,7 @@ pub enum Finished {
 /// Why a bio was not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// All of `nr_requests` are in use. `poll_wake` names the context when there is room.
+    /// All of `nr_requests` are in use, or kept for those that asked before (queue.20). `poll_wake` names the context when there is room.
     Full,
     /// It covers nothing, yet is no flush.
     Empty,

@@ -174,6 +174,11 @@ impl Flushes {
         self.counts.requested += 1;
     }
 
+    /// A group is gone, of which nothing waits: no scheduler is asked about it (sequence.5).
+    pub(super) fn remove_group(&mut self, id: GroupId) {
+        self.caches.iter_mut().for_each(|cache| cache.askers.retain(|asker| *asker != id));
+    }
+
     #[inline]
     pub(super) const fn are_awaited(&self) -> bool {
         self.waiters > 0

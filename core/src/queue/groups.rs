@@ -601,6 +601,7 @@ impl Queue {
             self.groups.gone.add(&state.retired);
             self.ceilings.remove_group(now, id);
             self.promises.remove_group(id);
+            self.flushes.remove_group(id);
             self.scheduler.remove_group(now, id);
         }
     }

@@ -26,12 +26,12 @@ impl Intake {
         self.plug.reserve(requests.saturating_sub(self.plug.len()));
     }
 
-    /// Whether a bio can be taken in (sequence.1).
+    /// Whether a bio can be taken in (sequence.1) while so many places are `kept` for others (queue.20).
     #[inline]
-    pub(super) fn has_room(&self, settings: &Settings, requests: &Requests, op: Op) -> bool {
+    pub(super) fn has_room(&self, settings: &Settings, requests: &Requests, op: Op, kept: usize) -> bool {
         let needs_no_request = op == Op::Flush && settings.flush.coordinate;
-        requests.bios.len() < settings.segment_rows()
-            && (self.parked.is_empty() && requests.have_room(settings) || needs_no_request)
+        requests.bios.len() + kept.min(requests.bios.len()) < settings.segment_rows()
+            && (self.parked.is_empty() && requests.have_room(settings, kept) || needs_no_request)
     }
 
     /// The request plugged last, if a piece of a bio of the same stream touches it.

@@ -104,10 +104,12 @@ impl Requests {
         self.bios.grow_to(settings.segment_rows());
     }
 
-    /// Whether there is room for one more that is not of a flush.
+    /// Whether there is room for one more that is not of a flush, while so many places are `kept` for others. No more are kept than are in
+    /// use: with each that comes free the others hear of it again.
     #[inline]
-    pub(super) fn have_room(&self, settings: &Settings) -> bool {
-        let of_bios = self.len() - self.of_flushes;
+    pub(super) fn have_room(&self, settings: &Settings, kept: usize) -> bool {
+        let in_use = self.len() - self.of_flushes;
+        let of_bios = in_use + kept.min(in_use);
         of_bios < settings.nr_requests as usize && of_bios + self.segments.len() < settings.segment_rows()
     }
 

@@ -113,9 +113,8 @@ impl Seen {
 impl Promises {
     /// Whether floors add up to more than the disk was seen to do (queue.16).
     pub(super) fn shortage(&self, groups: &Groups) -> Option<Shortage> {
-        let (most, streams) = (self.seen.most?, &groups.streams);
+        let (most, streams, count) = (self.seen.most?, &groups.streams, groups.states.len());
         let groups = groups.parents_first();
-        let count = groups.iter().map(|(id, _)| usize::from(id.0) + 1).max().unwrap_or(0);
         let (mut is_used, mut below) = (vec![false; count], vec![Work::default(); count]);
         for (_, state) in streams {
             is_used[usize::from(state.stream.group.0)] = true;

@@ -1,5 +1,6 @@
 //! Submit: a bio is checked, taken in, and cut into requests.
 
+use super::contexts::Seeker;
 use super::flush_sequence::Stage;
 use super::groups::share;
 use super::{BioState, NIL, Queue, Refused, SegmentNode, Settings};
@@ -28,28 +29,49 @@ impl Queue {
     /// As [`Queue::submit`].
     pub fn submit_late(&mut self, now: Instant, arrived: Instant, part: Part, bio: Bio) -> Result<(), Refused> {
         self.settings.check(&bio)?;
-        if !self.intake.has_room(&self.settings, &self.requests, bio.op) {
-            self.contexts.starve(1 << self.groups.stream(bio.stream).stream.context.0);
+        let Stream { group, context, .. } = self.groups.stream(bio.stream).stream;
+        let who = Seeker::Context(context);
+        if !self.has_room(who, bio.op) {
+            self.contexts.wait_for_room(who, 1 << context.0);
             self.trace.note(&self.groups, now, Action::Slept, &self.groups.waiting(&bio));
             return Err(Refused::Full);
         }
-        let is_held = self.ceilings.are_some()
-            && bio.op != Op::Flush
-            && !self.ceilings.admit(now, self.groups.stream(bio.stream).stream.group, &bio);
+        let is_held = self.ceilings.are_some() && bio.op != Op::Flush && !self.ceilings.admit(now, group, &bio);
         if self.trace.is_on() {
             self.trace.note(&self.groups, now, Action::Queued, &self.groups.waiting(&bio));
         }
         if is_held {
             // queue.13
-            let state = self.groups.stream_mut(bio.stream);
-            state.came(now, arrived, part, bio.op);
-            let Stream { group, context, .. } = state.stream;
+            self.groups.stream_mut(bio.stream).came(now, arrived, part, bio.op);
             self.scheduler.limited(bio.stream, group);
             self.ceilings.hold(now, group, HeldBio { bio, context, arrived, since: now });
-            return Ok(());
+        } else {
+            self.take_in(now, arrived, Some(part), &bio);
         }
-        self.take_in(now, arrived, Some(part), &bio);
+        if self.contexts.are_waiting_for_room() {
+            self.leave_line(who);
+        }
         Ok(())
+    }
+
+    /// Whether there is room for a bio beside what is kept for others (queue.20).
+    #[inline]
+    pub(super) fn has_room(&self, who: Seeker, op: Op) -> bool {
+        self.intake.has_room(&self.settings, &self.requests, op, self.contexts.kept_from(who))
+    }
+
+    /// Whoever it is has found room, or seeks none any more: the next in the line may find some.
+    #[cold]
+    pub(super) fn leave_line(&mut self, who: Seeker) {
+        if self.contexts.leave_line(who) {
+            self.next_in_line();
+        }
+    }
+
+    pub(super) fn next_in_line(&mut self) {
+        if self.intake.has_room(&self.settings, &self.requests, Op::Read, 0) {
+            self.contexts.feed();
+        }
     }
 
     /// Takes in a bio for which there is room, and which has just come and waited for `came`, or has waited for a ceiling.
@@ -103,7 +125,7 @@ impl Queue {
     /// Makes requests of the rest of a bio, from `offset` sectors on; keeps the remainder if there are too few.
     pub(super) fn cut(&mut self, now: Instant, mut left: Waiting, bio: u32, mut offset: u64) {
         let context = self.requests.bios[bio].context;
-        while self.requests.have_room(&self.settings) {
+        while self.requests.have_room(&self.settings, 0) {
             let Extent { start, sectors } = left.extent;
             let first = self.settings.limits.first_cut(left.op, left.extent);
             if first < sectors {

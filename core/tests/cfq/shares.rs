@@ -2,7 +2,7 @@
 
 use fairlift_core::sched::traits::*;
 use fairlift_core::time::{ms, secs, us};
-use fairlift_core::{Duration, Flags, Group, GroupId, Op, PriorityClass, StreamId, Weight};
+use fairlift_core::{Duration, Flags, Group, GroupId, Instant, Op, PriorityClass, StreamId, Weight};
 
 use crate::sim::{DISK, FLASH, Sim, assert_shares};
 
@@ -127,6 +127,28 @@ fn a_new_weight_counts_from_then_on() {
     assert_shares(&sim.run(ms(400)), &[1, 1], 1.0);
     sim.cfq.set_group(sim.now, other, &Group { weight: Weight::new(400), ..sim.groups[2].clone() });
     assert_shares(&sim.run(ms(400)), &[1, 4], 1.0);
+}
+
+/// vtime.2: a group of weight 1 beside one of 1000 has had 10 ms, and would wait for 10 s. Its weight is raised, or that of the group above it.
+#[test]
+fn a_weight_that_is_raised_counts_for_who_waits_already() {
+    for below in [false, true] {
+        let mut sim = Sim::new(DISK, 1, &[]);
+        let (heavy, light) = (sim.group(ROOT, 1000), sim.group(ROOT, 1));
+        let reads = if below { sim.group(light, 100) } else { light };
+        sim.reader(heavy, 4);
+        sim.reader(reads, 4);
+        sim.run(secs(1));
+        let before = sim.clients[1].done;
+        let then = sim.run(secs(2))[1];
+        assert!(before > 0 && then == 0, "it has had its part for a while: {before} and {then}");
+        let group = sim.groups[usize::from(light.0)].clone();
+        sim.cfq.set_group(sim.now, light, &Group { weight: Weight::new(1000), ..group.clone() });
+        assert_shares(&sim.run(secs(3)), &[1, 1], 12.0);
+        sim.cfq.set_group(sim.now, light, &Group { weight: Weight::new(1), ..group });
+        let after = sim.run(secs(6));
+        assert!(after[1] * 20 < after[0], "and a lower one as well: {after:?}");
+    }
 }
 
 /// vtime.1
@@ -331,4 +353,21 @@ fn synchronous_writes_share_as_reads_do() {
         (sim.clients[writer].op, sim.clients[writer].flags) = (Op::Write, flags);
     }
     assert_shares(&sim.run(ms(400)), &[1, 2], 1.0);
+}
+
+/// cfq.3, vtime.2: after so many requests that virtual time would be at the end of its range. (It counts writes of a terabyte as many, and
+/// with these slices each of them as more.)
+#[test]
+fn shares_hold_when_virtual_time_has_gone_on_for_years() {
+    let mut sim = Sim::new(FLASH, 32, &[("slice_sync", "60s"), ("slice_async", "1ms")]);
+    let group = sim.group(ROOT, 100);
+    let (writer, reader) = (sim.reader(group, 32), sim.reader(group, 32));
+    (sim.clients[writer].op, sim.clients[writer].sectors) = (Op::Write, 1 << 31);
+    sim.clients[reader].starts = Instant::ZERO + ms(120);
+    assert!(sim.run(ms(100))[writer] > 1000);
+    sim.clients[writer].sectors = 8;
+    sim.cfq.set("slice_sync", "100ms").unwrap();
+    sim.cfq.set("slice_async", "40ms").unwrap();
+    sim.run(ms(20));
+    assert_shares(&sim.run(ms(200)), &[2, 5], 5.0);
 }

@@ -493,6 +493,37 @@ fn nobody_starts_a_flush_when_all_who_waited_here_have_just_been_told_that_it_to
     assert_eq!(queue.poll_dispatch(at(30_003), C0), None);
 }
 
+/// sequence.5: a flush that was needless is the last thing that its group asked for, and another scheduler never hears of the group.
+#[test]
+fn a_group_that_is_gone_does_not_decide_whether_a_flush_waits() {
+    for kind in Kind::ALL {
+        let (mut queue, s) = queue(3, |settings| {
+            let group = |path: &str| Group { path: path.into(), parent: Some(GroupId::ROOT), ..Group::root() };
+            settings.groups.extend(["/a", "/b"].map(group));
+        });
+        for token in [1, 2] {
+            flush(&mut queue, at(token), s[2], token);
+            while let Some(one) = queue.poll_dispatch(at(token), C0) {
+                queue.handle_completion(at(token), one.tag, DONE);
+            }
+        }
+        assert_eq!(news(&mut queue), [done(1), done(2)], "of /b, and nothing was to be flushed by the second one");
+        queue.remove_stream(s[2]);
+        queue.remove_group(at(3), GroupId(2)).unwrap();
+        queue.set_scheduler(at(3), kind);
+        ask(&mut queue, at(4), Op::Write, Flags::NONE, s[1], 4).unwrap();
+        for op in [Op::Write, Op::Flush] {
+            let one = next(&mut queue, at(4));
+            assert_eq!(one.op, op, "{}", kind.name());
+            queue.handle_completion(at(4), one.tag, DONE);
+            if op == Op::Write {
+                flush(&mut queue, at(4), s[1], 5);
+            }
+        }
+        assert_eq!(news(&mut queue), [done(4), done(5)], "{}", kind.name());
+    }
+}
+
 /// flush.7
 #[test]
 fn a_failed_flush_is_remembered_though_flushes_are_not_coordinated() {

@@ -310,6 +310,7 @@ impl Cfq {
         let stream = self.stream_of(turn.flow);
         self.note(id, stream, note);
         let flow = &mut self.flows[turn.flow];
+        self.is_far |= flow.served.max(self.groups[id].time) > super::FAR;
         let served = flow.weigh(&self.settings, charge);
         flow.splits |= flow.members > 1 && flow.is_seeky(); // cooperate.3
         let stays = !flow.requests.is_empty() && flow.service == flow.service_now();
