@@ -200,5 +200,16 @@ def a_server_ends_though_a_change_never_does(t):
     server.stop(seconds=20)
 
 
+@test(fairlift_only=True)
+def a_server_ends_though_its_config_file_cannot_be_read_to_its_end(t):
+    server = t.server(config='[export.a]\nbacking = "mem:1m"\n')
+    file = t.path("server0.toml")
+    os.remove(file)
+    os.mkfifo(file)
+    server.process.send_signal(signal.SIGHUP)
+    time.sleep(1)
+    server.stop(seconds=20)
+
+
 if __name__ == "__main__":
     main()

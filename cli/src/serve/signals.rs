@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,12 +12,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use super::reload::Reload;
-use crate::control::{ConfigFile as _, ReadAgain};
+use crate::control::{ConfigFile as _, NotRead, ReadAgain};
 
-/// A thread that waits for signals, until this is dropped.
+/// A thread that waits for signals, and one that reads the config file again, until this is dropped.
 pub(crate) struct Watch {
     signals: signal_hook::iterator::Handle,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// A signal so soon after the first is the same one: `timeout` sends it to a process and then to its group. Chosen: no person is as quick.
@@ -27,7 +28,11 @@ const SAME: Duration = Duration::from_millis(100);
 pub(crate) fn watch(handle: Handle, reload: Arc<Reload>) -> io::Result<Watch> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])?;
     let stop = signals.handle();
-    let mut handle = Some(handle);
+    // Behind a file system that hangs a reload may last for ever, and shall not keep the next signal waiting.
+    let (reads, asked) = sync_channel(1);
+    let (is_there, of_reload) = (reload.is_there(), handle.clone());
+    let reloads = move || read_again(&asked, &of_reload, &reload);
+    let mut serving = Some((handle, reads));
     let mut since = Instant::now();
     let watch = move || {
         loop {
@@ -38,14 +43,14 @@ pub(crate) fn watch(handle: Handle, reload: Arc<Reload>) -> io::Result<Watch> {
                     continue;
                 }
                 // Without a file it has its usual meaning: the program's starter is gone.
-                if signal == SIGHUP && reload.is_there() {
-                    if let Some(handle) = &handle {
-                        read_again(handle, &reload);
+                if signal == SIGHUP && is_there {
+                    if let Some((_, reads)) = &serving {
+                        let _ = reads.try_send(()); // one that has not begun reads what there is now
                     }
                     continue;
                 }
                 // The handle goes after its one use: it would keep the server's sockets alive.
-                let Some(handle) = handle.take() else {
+                let Some((handle, _)) = serving.take() else {
                     if is_first || since.elapsed() < SAME {
                         continue;
                     }
@@ -62,14 +67,22 @@ pub(crate) fn watch(handle: Handle, reload: Arc<Reload>) -> io::Result<Watch> {
             }
         }
     };
-    let thread = std::thread::Builder::new().name("signals".into()).spawn(watch)?;
-    Ok(Watch { signals: stop, thread: Some(thread) })
+    let thread = |name: &str| std::thread::Builder::new().name(name.into());
+    let threads = vec![thread("reload").spawn(reloads)?, thread("signals").spawn(watch)?];
+    Ok(Watch { signals: stop, threads })
 }
 
-/// Reads the config file again, and logs what has changed, or why nothing has.
-fn read_again(handle: &Handle, reload: &Reload) {
-    super::systemd::reloading();
-    match reload.read_again(handle, None, false) {
+/// Reads the config file again each time that it is asked to, and logs what has changed, or why nothing has.
+fn read_again(asked: &Receiver<()>, handle: &Handle, reload: &Reload) {
+    while asked.recv().is_ok() {
+        super::systemd::reloading();
+        tell(reload.read_again(handle, None, false));
+        super::systemd::ready();
+    }
+}
+
+fn tell(read: Result<ReadAgain, NotRead>) {
+    match read {
         Ok(ReadAgain { changes, .. }) if changes.is_empty() => {
             tracing::info!("reloaded: the config file and the running configuration are the same");
         }
@@ -82,7 +95,6 @@ fn read_again(handle: &Handle, reload: &Reload) {
             tracing::error!("not reloaded: nothing has changed");
         }
     }
-    super::systemd::ready();
 }
 
 impl Drop for Watch {
@@ -90,17 +102,16 @@ impl Drop for Watch {
         // Its wake-up can fail where the kernel has no memory for a byte: then the process ends without it.
         for _ in 0..1000 {
             self.signals.close();
-            if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            if self.threads.iter().all(JoinHandle::is_finished) {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            return;
-        }
-        // It holds the server's handle: what that keeps alive has to go before the process ends.
-        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
-            tracing::error!("the signal thread panicked");
+        // They hold the server's handle: what that keeps alive has to go before the process ends. One that hangs ends with it.
+        for thread in self.threads.drain(..).filter(JoinHandle::is_finished) {
+            if thread.join().is_err() {
+                tracing::error!("the thread of signals or reloads panicked");
+            }
         }
     }
 }

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
+use std::time::{Duration, Instant};
 
 use fairlift_core::sched::Kind;
 use fairlift_core::{ContextId, GroupId, Sector};
@@ -268,6 +269,9 @@ struct Shared {
 /// How many threads the kernel may have for a worker's ring, at least. Chosen: a disk that hangs takes one for each request that
 /// waits for it there, and the flushes of other disks need some as well; with two they were seen to stand.
 const KERNEL_THREADS: u32 = 16;
+/// How long the end waits for a change that is being made. Chosen: one takes milliseconds, and one that reads a file of a server that is gone may last
+/// for ever.
+const CHANGE: Duration = Duration::from_secs(5);
 
 impl Shared {
     fn live(&self) -> MutexGuard<'_, Live> {
@@ -365,11 +369,19 @@ impl Shared {
 
     /// Closes removed devices, which are as durable as the others then (live.3); no worker has anything of them any more.
     fn close_removed(&self) {
-        let closing = {
-            let mut live = self.live();
-            live.sweep(&self.backend, &self.served);
-            live.take_closing()
-        };
+        let until = Instant::now() + CHANGE;
+        while matches!(self.live.try_lock(), Err(TryLockError::WouldBlock)) {
+            if Instant::now() >= until {
+                return tracing::warn!(
+                    "a change does not end: an export that was removed just before may lack its last flush"
+                );
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let mut live = self.live();
+        live.sweep(&self.backend, &self.served);
+        let closing = live.take_closing();
+        drop(live);
         closing.into_iter().for_each(|thread| drop(thread.join())); // one that panicked has told why
     }
 
