@@ -35,6 +35,7 @@ mod why;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use fairlift::Handle;
 use fairlift::config::Config;
@@ -116,6 +117,9 @@ pub(crate) fn settings(handle: &Handle) -> Option<Box<RawValue>> {
     Some(show::state(&handle.state()?, &handle.view(false)?))
 }
 
+/// How long the end waits for a call that is running in the library. Chosen: most take milliseconds.
+const CALL: Duration = Duration::from_secs(2);
+
 /// The thread that serves, until this is dropped.
 pub(crate) struct Control {
     stop: Option<tokio::sync::oneshot::Sender<()>>,
@@ -179,8 +183,8 @@ pub(crate) fn start(
             },
             stopped,
         ));
-        // A call that is running in the library is not waited for.
-        runtime.shutdown_background();
+        // One that hangs is not waited for. Any other keeps the server's sockets alive while it runs, whose files are to be removed.
+        runtime.shutdown_timeout(CALL);
     };
     let thread = std::thread::Builder::new().name("control".into()).spawn(work)?;
     Ok(Control { stop: Some(stop), thread: Some(thread) })

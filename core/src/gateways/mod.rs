@@ -13,7 +13,7 @@
 //!            whole cluster for its own.
 //! gateway.4  Two gateways of one name are known by their instances: ours was replaced by another's for [`STALE`] periods, or others' come
 //!            by turns. Each says so once; shares of the two's service are wrong until one of them has another name. That is seen by
-//!            [`STALE_MOST`] reports of one of them in a row.
+//!            twelve reports of one of them in a row.
 //! gateway.5  Weights are whole numbers. The rest of one counts in the next period, so that over some periods it is exact.
 //!
 //! It reads no clock: how long a period was, is an argument.
