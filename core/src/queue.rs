@@ -29,7 +29,16 @@
 //! queue.7  A request that the device could not take ([`Queue::handle_busy`]) is dispatched first, once something else has ended, or after
 //!          [`BUSY_DELAY`](crate::sched::BUSY_DELAY) if nothing is in flight, or only requests that have taken too long.
 //!
-//! Ceilings of groups: queue.13 in `queue/ceilings.rs`. Streams and groups that come, change and go: queue.8–11 in `queue/groups.rs`. Another scheduler: queue.12 in `queue/switch.rs`. Another depth: queue.14 in `queue/bounds.rs`. Another server: queue.18 in `queue/hand_on.rs`. Reads that memory answers: queue.19 in `queue/complete.rs`. Who waits for room: queue.20 in `queue/contexts.rs`.
+//! | rules | file | about |
+//! |---|---|---|
+//! | queue.8–11 | `queue/groups.rs` | streams and groups that come, change and go |
+//! | queue.12 | `queue/switch.rs` | another scheduler |
+//! | queue.13 | `queue/ceilings.rs` | ceilings of groups |
+//! | queue.14 | `queue/bounds.rs` | another depth |
+//! | queue.18 | `queue/hand_on.rs` | another server |
+//! | queue.19 | `queue/complete.rs` | reads that memory answers |
+//! | queue.20 | `queue/contexts.rs` | who waits for room |
+//!
 //! A stage owns its state and is asked. From outside: [`Queue::groups`] (and the streams in them), [`Queue::flushes`],
 //! [`Queue::ceilings`], [`Queue::trace`]. Within: tags in `queue/tag_source.rs`, what contexts have to fetch in `queue/contexts.rs`.
 //!

@@ -742,12 +742,7 @@ def a_new_server_that_dies_on_the_way_or_hangs_costs_a_pause(t):
     peer.leave()  # it dies with all clients
     goes_on(loads)
 
-    peer = new_side(server)
-    peer.send("ready")
-    peer.until("all")
-    peer.send("refused", {"why": "it is too warm here"})
-    equal(peer.until("off")[-1][0]["message"], "off", "the answer to a refusal")
-    peer.leave()
+    turns_down(server, {"why": "it is too warm here"})
     until(lambda: "it is too warm here" in server.log(), "the log has the reason")
     goes_on(loads)
 

@@ -250,15 +250,7 @@ mod tests {
                     [[fault]]\nshort = 4096\nfrom = 512\n\
                     [[fault]]\nhang = true\n";
         assert_eq!(wrong(text), []);
-        let any = Rule {
-            ops: vec![],
-            range: None,
-            after: 0,
-            times: None,
-            chance: Rule::SURE,
-            delay: Duration::ZERO,
-            then: Then::Hang,
-        };
+        let any = Rule::each(Then::Hang);
         let read = read(text).0;
         assert_eq!(read.seed, 7);
         assert_eq!(

@@ -4,19 +4,19 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use axum::extract::Request;
 use fairlift::access::Peer;
-use fairlift::config::Address;
+use fairlift::config::{Address, SocketMode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::oneshot;
 
 use super::endpoint::{Caller, Endpoint};
 use super::history;
-use super::place::{ControlAt, Locks, bind_failed, is_stale};
+use super::place::{ControlAt, Locks};
 use super::room::{Place, Room};
 use super::routes::{self, App};
 use crate::syntax::certificates::Certificate;
@@ -78,15 +78,12 @@ pub(crate) fn open(at: &ControlAt, taken: Option<OwnedFd>) -> Result<Opened, Str
     match &at.address {
         Address::Unix(path) => {
             let file = taken.is_none().then(|| path.clone());
-            let socket = taken.map_or_else(|| unix(path, at).map(OwnedFd::from), Ok)?;
+            let socket = taken.map_or_else(|| at.address.listen(at.rights.numbers()?), Ok)?;
             let place = std::path::absolute(path).unwrap_or_else(|_| path.clone());
             Ok(Opened { socket, who: who(None), at: format!("unix:{}", place.display()), address: name, file })
         }
-        Address::Tcp(address) => {
-            let socket = match taken {
-                Some(taken) => taken.into(),
-                None => TcpListener::bind(address).map_err(|error| bind_failed(&error))?,
-            };
+        Address::Tcp(_) => {
+            let socket = taken.map_or_else(|| at.address.listen(SocketMode::default()), Ok).map(TcpListener::from)?;
             let bound = socket.local_addr().map_err(|error| error.to_string())?;
             let token = at.token.as_ref().map_or_else(String::new, |file| format!(",token={}", file.display()));
             let hosts = (!has_certificates).then(|| hosts(bound));
@@ -101,21 +98,6 @@ pub(crate) fn open(at: &ControlAt, taken: Option<OwnedFd>) -> Result<Opened, Str
 fn hosts(bound: SocketAddr) -> Vec<String> {
     let port = bound.port();
     vec![bound.to_string(), format!("localhost:{port}"), format!("127.0.0.1:{port}"), format!("[::1]:{port}")]
-}
-
-/// Listens at a path; replaces the socket file of a server that is gone.
-fn unix(path: &Path, at: &ControlAt) -> Result<UnixListener, String> {
-    let rights = at.rights.numbers()?;
-    if is_stale(path)? {
-        std::fs::remove_file(path).map_err(|error| format!("a stale socket file cannot be removed: {error}"))?;
-    }
-    // No other user may connect before the socket has its mode.
-    let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-    let bound = UnixListener::bind(path);
-    rustix::process::umask(old);
-    let listener = bound.map_err(|error| bind_failed(&error))?;
-    rights.put(path).inspect_err(|_| drop(std::fs::remove_file(path)))?;
-    Ok(listener)
 }
 
 pub(crate) async fn serve(places: Vec<Opened>, app: App, stop: oneshot::Receiver<()>) {

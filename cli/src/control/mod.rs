@@ -183,7 +183,7 @@ pub(crate) fn start(
             },
             stopped,
         ));
-        // One that hangs is not waited for. Any other keeps the server's sockets alive while it runs, whose files are to be removed.
+        // A call that runs keeps the server's sockets alive, whose files are to be removed. One that hangs is not waited for.
         runtime.shutdown_timeout(CALL);
     };
     let thread = std::thread::Builder::new().name("control".into()).spawn(work)?;

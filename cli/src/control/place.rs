@@ -1,9 +1,6 @@
 //! The address of the control server and the rights to speak to it, as people write them:
 //! `unix:/run/fairlift/control.sock,mode=0660,group=adm`.
 
-use std::io;
-use std::os::unix::fs::FileTypeExt as _;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use fairlift::config::{Address, Config};
@@ -157,38 +154,11 @@ impl ControlAt {
     /// Whether a server can listen there; nothing stays behind.
     pub(crate) fn check(&self) -> Result<(), String> {
         Locks::read(self)?;
-        self.rights.numbers()?;
+        let rights = self.rights.numbers()?;
         match &self.address {
-            Address::Unix(path) => {
-                let directory = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
-                match std::fs::metadata(directory) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(NO_DIRECTORY.into()),
-                    Err(error) => return Err(error.to_string()),
-                    Ok(metadata) if !metadata.is_dir() => {
-                        return Err(format!("{} is not a directory", directory.display()));
-                    }
-                    Ok(_) => {}
-                }
-                rustix::fs::access(directory, rustix::fs::Access::WRITE_OK)
-                    .map_err(|error| format!("nothing can be written to {}: {error}", directory.display()))?;
-                is_stale(path).map(drop)
-            }
-            Address::Tcp(address) => {
-                std::net::TcpListener::bind(address).map(drop).map_err(|error| bind_failed(&error))
-            }
             Address::Inherited(_) => Ok(()),
+            address => address.check(rights),
         }
-    }
-}
-
-pub(super) const NO_DIRECTORY: &str = "its directory does not exist";
-
-pub(super) fn bind_failed(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => "the port is in use by another server".into(),
-        io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 need privileges"),
-        io::ErrorKind::NotFound => NO_DIRECTORY.into(),
-        _ => error.to_string(),
     }
 }
 
@@ -215,18 +185,6 @@ pub(crate) fn token(path: &Path) -> Result<String, String> {
         return Err(format!("token {}: its first line has to have at least 16 letters", path.display()));
     }
     Ok(token.into())
-}
-
-/// Whether there is the socket file of a server that is gone; what else there may be is left alone.
-pub(super) fn is_stale(path: &Path) -> Result<bool, String> {
-    let Ok(there) = std::fs::symlink_metadata(path) else { return Ok(false) };
-    if !there.file_type().is_socket() {
-        return Err("there is a file of that name, and it is not a socket".into());
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
-        _ => Err("another server is listening there".into()),
-    }
 }
 
 #[cfg(test)]

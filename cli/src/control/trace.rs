@@ -46,7 +46,7 @@ pub(super) fn answer(
 }
 
 impl Taking {
-    /// Takes piece after piece, as fast as the client reads them, up to the end. What it has not read by then is kept for it, and not the trace.
+    /// Tells a client its trace piece by piece, as fast as it reads. The trace ends in time also if the client has not read all: the last piece waits for it.
     async fn tell(mut self, say: Sender<Vec<u8>>, may_go_on: Box<dyn Fn() -> bool + Send>) {
         while may_go_on() {
             let is_over = match tokio::time::timeout_at(self.end, say.reserve()).await {

@@ -107,7 +107,7 @@ impl Drop for Watch {
             }
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        // They hold the server's handle: what that keeps alive has to go before the process ends. One that hangs ends with it.
+        // The threads hold the server's handle, and what that keeps alive has to go before the process ends. A thread that hangs ends with the process.
         for thread in self.threads.drain(..).filter(JoinHandle::is_finished) {
             if thread.join().is_err() {
                 tracing::error!("the thread of signals or reloads panicked");

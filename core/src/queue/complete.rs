@@ -232,7 +232,7 @@ impl Queue {
 
     /// A request is free again: what had no room, or had to wait for a flush, goes on as far as there is room now, and contexts that
     /// were refused hear of it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn made_room(&mut self, now: Instant) {
         while let Some((number, left)) = self.intake.parked.front().copied() {
             if !self.requests.have_room(&self.settings, 0) {

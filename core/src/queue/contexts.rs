@@ -21,7 +21,7 @@ struct Inbox {
     finished: VecDeque<Finished>,
 }
 
-/// Who seeks room (queue.20).
+/// Whose bio wants a place in the table of requests (queue.20).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seeker {
     /// A context, with a bio that is submitted.
@@ -133,6 +133,13 @@ impl Contexts {
     /// There is room for those that wait for it.
     #[inline]
     pub(super) fn feed(&mut self) {
+        if !self.line.is_empty() {
+            self.tell_line();
+        }
+    }
+
+    #[cold]
+    fn tell_line(&mut self) {
         for one in &mut self.line {
             one.is_told = true;
             self.woken |= one.wakes;

@@ -29,29 +29,44 @@ impl Queue {
     /// As [`Queue::submit`].
     pub fn submit_late(&mut self, now: Instant, arrived: Instant, part: Part, bio: Bio) -> Result<(), Refused> {
         self.settings.check(&bio)?;
-        let Stream { group, context, .. } = self.groups.stream(bio.stream).stream;
-        let who = Seeker::Context(context);
-        if !self.has_room(who, bio.op) {
-            self.contexts.wait_for_room(who, 1 << context.0);
-            self.trace.note(&self.groups, now, Action::Slept, &self.groups.waiting(&bio));
+        let has_room =
+            !self.contexts.are_waiting_for_room() && self.intake.has_room(&self.settings, &self.requests, bio.op, 0);
+        if !has_room && !self.finds_room(now, &bio) {
             return Err(Refused::Full);
         }
-        let is_held = self.ceilings.are_some() && bio.op != Op::Flush && !self.ceilings.admit(now, group, &bio);
+        let is_held = self.ceilings.are_some()
+            && bio.op != Op::Flush
+            && !self.ceilings.admit(now, self.groups.stream(bio.stream).stream.group, &bio);
         if self.trace.is_on() {
             self.trace.note(&self.groups, now, Action::Queued, &self.groups.waiting(&bio));
         }
         if is_held {
             // queue.13
-            self.groups.stream_mut(bio.stream).came(now, arrived, part, bio.op);
+            let state = self.groups.stream_mut(bio.stream);
+            state.came(now, arrived, part, bio.op);
+            let Stream { group, context, .. } = state.stream;
             self.scheduler.limited(bio.stream, group);
             self.ceilings.hold(now, group, HeldBio { bio, context, arrived, since: now });
         } else {
             self.take_in(now, arrived, Some(part), &bio);
         }
         if self.contexts.are_waiting_for_room() {
-            self.leave_line(who);
+            self.leave_line(Seeker::Context(self.groups.stream(bio.stream).stream.context));
         }
         Ok(())
+    }
+
+    /// Whether a bio finds room beside what is kept for others; else its context stands in the line from now on (queue.20).
+    #[cold]
+    fn finds_room(&mut self, now: Instant, bio: &Bio) -> bool {
+        let context = self.groups.stream(bio.stream).stream.context;
+        let who = Seeker::Context(context);
+        let has_room = self.has_room(who, bio.op);
+        if !has_room {
+            self.contexts.wait_for_room(who, 1 << context.0);
+            self.trace.note(&self.groups, now, Action::Slept, &self.groups.waiting(bio));
+        }
+        has_room
     }
 
     /// Whether there is room for a bio beside what is kept for others (queue.20).

@@ -44,7 +44,6 @@ mod reflink;
 mod store;
 pub(super) mod syntax;
 mod sys;
-mod untold;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -66,6 +65,7 @@ use super::backing::NowBase;
 use super::handed::OpenFile;
 use super::lane::{Address, AtOnce, Lane, Tell};
 use super::roots::{RootedPath, Roots};
+use super::untold::Untold;
 use super::{Device, Facts, Fault, Inline, Run, Stamp};
 use crate::kernel::helpers::Order;
 use crate::kernel::ticket::zero;
@@ -75,7 +75,6 @@ use lane::OnFile;
 use open::{Opened, kind};
 use peek::Peek;
 use syntax::FileAccess;
-use untold::Untold;
 
 pub(crate) struct File {
     path: PathBuf,

@@ -20,6 +20,7 @@ pub(crate) mod overlay;
 mod qcow2;
 mod rbd;
 pub(crate) mod roots;
+mod untold;
 #[cfg(test)]
 pub(crate) mod volatile;
 

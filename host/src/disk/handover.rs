@@ -564,15 +564,7 @@ mod tests {
     /// handover.2: a flush is nobody's once all that waited for it were told that it took too long, and the device has it all the same.
     #[test]
     fn a_flush_that_hangs_keeps_other_queues_waiting_until_the_device_has_answered() {
-        let rule = Rule {
-            ops: vec![Op::Flush],
-            range: None,
-            after: 0,
-            times: None,
-            chance: Rule::SURE,
-            delay: Duration::ZERO,
-            then: Then::Hang,
-        };
+        let rule = Rule { ops: vec![Op::Flush], ..Rule::each(Then::Hang) };
         let (faults, inner) = (Faults { seed: 0, rules: vec![rule] }, Ram { size: 1 << 20 }.into());
         let faulty = Faulty { name: "fault:".into(), path: "rules".into(), faults, inner };
         let device = Backing::from(faulty).open(false, &Default::default()).unwrap();

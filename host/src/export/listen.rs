@@ -42,24 +42,7 @@ impl Drop for SocketFile {
 impl Listening {
     pub(crate) fn open(listener: &Listener) -> Result<Self, Error> {
         let fail = |why: String| Error::Listen { address: listener.address.to_string(), why };
-        let fd: OwnedFd = match &listener.address {
-            Address::Unix(path) => unix(path, listener.socket).map_err(fail)?.into(),
-            Address::Tcp(address) => {
-                let socket = patiently(|| TcpListener::bind(address)).map_err(|error| {
-                    fail(match error.kind() {
-                        io::ErrorKind::AddrInUse => "the port is in use by another server".into(),
-                        io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 need privileges"),
-                        _ => error.to_string(),
-                    })
-                })?;
-                socket.into()
-            }
-            Address::Inherited(fd) => {
-                // The previous server may have had another engine, which waits for connections in another way.
-                let clone = || fd.try_clone().and_then(|fd| Ok((rustix::io::ioctl_fionbio(&fd, false)?, fd).1));
-                clone().map_err(|error| fail(error.to_string()))?
-            }
-        };
+        let fd = listener.address.listen(listener.socket).map_err(fail)?;
         let opened = Self::adopt(listener, fd);
         opened.owns_file();
         Ok(opened)
@@ -145,27 +128,61 @@ fn lives(process: &OwnedFd) -> bool {
     poll(&mut polled, Some(&Timespec::default())) == Ok(0)
 }
 
-/// Whether [`Listening::open`] would succeed. It leaves nothing behind: a unix socket is not made, and a TCP port is bound for
-/// a moment.
+/// Whether [`Listening::open`] would succeed.
 pub(crate) fn check(listener: &Listener) -> Result<(), Error> {
-    let Address::Unix(path) = &listener.address else { return Listening::open(listener).map(|_| ()) };
-    let directory = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    let check = || match directory.metadata() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(NO_DIRECTORY.into()),
-        Err(error) => Err(error.to_string()),
-        Ok(metadata) if !metadata.is_dir() => Err(format!("{} is not a directory", directory.display())),
-        Ok(metadata) => {
-            let may_write = accessat(CWD, directory, FileAccess::WRITE_OK | FileAccess::EXEC_OK, AtFlags::EACCESS);
-            may_write.map_err(|error| {
-                format!("nothing can be written to {}: {}", directory.display(), io::Error::from(error))
-            })?;
-            is_stale(path).and_then(|_| listener.socket.may_be_put(&metadata))
+    let Listener { address, socket, .. } = listener;
+    address.check(*socket).map_err(|why| Error::Listen { address: address.to_string(), why })
+}
+
+impl Address {
+    /// Listens there, at a unix socket of this mode.
+    ///
+    /// # Errors
+    /// Why not, in a line.
+    pub fn listen(&self, rights: SocketMode) -> Result<OwnedFd, String> {
+        match self {
+            Self::Unix(path) => unix(path, rights).map(OwnedFd::from),
+            Self::Tcp(address) => tcp(*address).map(OwnedFd::from),
+            Self::Inherited(fd) => {
+                // The previous server may have had another engine, which waits for connections in another way.
+                let clone = || fd.try_clone().and_then(|fd| Ok((rustix::io::ioctl_fionbio(&fd, false)?, fd).1));
+                clone().map_err(|error| error.to_string())
+            }
         }
-    };
-    check().map_err(|why| Error::Listen { address: format!("unix:{}", path.display()), why })
+    }
+
+    /// Whether [`Address::listen`] would succeed. It leaves nothing behind: a unix socket is not made, and a TCP port is bound for a
+    /// moment.
+    ///
+    /// # Errors
+    /// Why not, in a line.
+    pub fn check(&self, rights: SocketMode) -> Result<(), String> {
+        let Self::Unix(path) = self else { return self.listen(rights).map(drop) };
+        let directory = match path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        match directory.metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(NO_DIRECTORY.into()),
+            Err(error) => Err(error.to_string()),
+            Ok(metadata) if !metadata.is_dir() => Err(format!("{} is not a directory", directory.display())),
+            Ok(metadata) => {
+                let may_write = accessat(CWD, directory, FileAccess::WRITE_OK | FileAccess::EXEC_OK, AtFlags::EACCESS);
+                may_write.map_err(|error| {
+                    format!("nothing can be written to {}: {}", directory.display(), io::Error::from(error))
+                })?;
+                is_stale(path).and_then(|_| rights.may_be_put(&metadata))
+            }
+        }
+    }
+}
+
+fn tcp(address: SocketAddr) -> Result<TcpListener, String> {
+    patiently(|| TcpListener::bind(address)).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => "the port is in use by another server".into(),
+        io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 need privileges"),
+        _ => error.to_string(),
+    })
 }
 
 const NO_DIRECTORY: &str = "its directory does not exist";
@@ -208,10 +225,7 @@ fn unix(path: &Path, rights: SocketMode) -> Result<UnixListener, String> {
 
 impl SocketMode {
     /// Gives a socket file away, then lets others in.
-    ///
-    /// # Errors
-    /// This user may not: in a line.
-    pub fn put(self, path: &Path) -> Result<(), String> {
+    pub(crate) fn put(self, path: &Path) -> Result<(), String> {
         let Self { mode, owner, group } = self;
         let there = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
         // A confined service may not even request a state that holds already.

@@ -21,7 +21,7 @@ use crate::control::roles::Right;
 const BODY: usize = 2 << 20;
 /// How long a client may take for it.
 const BODY_TIME: Duration = Duration::from_secs(10);
-/// Whose page a browser asks for.
+/// The header by which a browser tells whose page has made a request.
 const SITE: header::HeaderName = header::HeaderName::from_static("sec-fetch-site");
 
 pub(super) struct ApiRequest {

@@ -71,15 +71,7 @@ mod tests {
 
     use super::*;
 
-    const ALL: Rule = Rule {
-        ops: Vec::new(),
-        range: None,
-        after: 0,
-        times: None,
-        chance: Rule::SURE,
-        delay: Duration::ZERO,
-        then: Then::Fail(Errno::EIO),
-    };
+    const ALL: Rule = Rule::each(Then::Fail(Errno::EIO));
 
     fn judge(seed: u64, rules: &[Rule]) -> Judge {
         Judge::new(&Faults { seed, rules: rules.to_vec() })

@@ -68,6 +68,12 @@ pub enum Then {
 impl Rule {
     /// The [`chance`](Self::chance) of a rule that leaves nothing to it.
     pub const SURE: u64 = 1 << 53;
+
+    /// A rule that strikes each request.
+    #[must_use]
+    pub const fn each(then: Then) -> Self {
+        Self { ops: Vec::new(), range: None, after: 0, times: None, chance: Self::SURE, delay: Duration::ZERO, then }
+    }
 }
 
 pub(in crate::device) const SYNTAX: Syntax =

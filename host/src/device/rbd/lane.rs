@@ -81,9 +81,9 @@ impl OnRbd {
         let (api, image) = (self.device.image.api, self.device.image.handle);
         let Request { tag, op, flags, at, bytes, .. } = *request;
         if op == Op::Flush
-            && let error @ 1.. = self.device.image.flush_error.swap(0, Ordering::Relaxed)
+            && let Some(errno) = self.device.image.untold.take()
         {
-            return Err(Errno(error)); // rbd.5
+            return Err(errno); // rbd.5
         }
         let aio = place_of(&mut self.aios, usize::from(tag.0));
         // The image's last sector may not be whole: what is beyond its end reads as zeroes, and is not written.

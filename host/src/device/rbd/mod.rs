@@ -27,7 +27,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, mpsc};
 use std::time::Duration;
 
@@ -38,6 +38,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::handed::OpenFile;
 use super::lane::{Address, Lane};
 use super::mail::Mail;
+use super::untold::Untold;
 use super::{Device, Facts, home};
 use crate::ceph::{Api, EVENT_TYPE_EVENTFD, Handle, Pool, done, says, text};
 use lane::OnRbd;
@@ -69,8 +70,8 @@ struct Image {
     watch: Option<u64>,
     /// It is not closed yet (rbd.6).
     is_open: RwLock<bool>,
-    /// The error of a flush that no client has asked for (rbd.5); 0: none.
-    flush_error: AtomicI32,
+    /// The error of a flush that no client has asked for (rbd.5).
+    untold: Untold,
     _pool: Pool,
 }
 
@@ -115,7 +116,7 @@ impl Image {
 
     /// Makes durable all that was written, and lets go of the lock, if it has one (rbd.5).
     fn settle(&self) -> Result<(), Errno> {
-        self.flush().inspect_err(|errno| self.flush_error.store(errno.0, Ordering::Relaxed))?;
+        self.flush().inspect_err(|errno| self.untold.keep(*errno))?;
         let _open = self.open().ok_or(Errno::ESHUTDOWN)?;
         let mut is_owner = 0;
         // SAFETY: the image is open; it writes a number.
@@ -152,8 +153,8 @@ impl Rbd {
             _ => says(errno),
         })?;
         let has_changed = Box::new(AtomicBool::new(false));
-        let (is_open, flush_error) = (RwLock::new(true), AtomicI32::new(0));
-        let mut image = Image { api, handle, has_changed, watch: None, is_open, flush_error, _pool: pool };
+        let (is_open, untold) = (RwLock::new(true), Untold::default());
+        let mut image = Image { api, handle, has_changed, watch: None, is_open, untold, _pool: pool };
         if !read_only {
             image.watch();
         }

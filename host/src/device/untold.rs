@@ -1,7 +1,8 @@
 //! Untold: the error of a sync that no client asked for.
 //!
 //! The kernel tells each open file once that what was written is not durable. A fork syncs its file, too: if it took the error, the next flush
-//! of a client would succeed, and the client would throw away the only copy of what was lost.
+//! of a client would succeed, and the client would throw away the only copy of what was lost. An image of Ceph is flushed when another server
+//! takes over.
 //!
 //! untold.1  A sync that failed for no client fails the next flush, and all syncs for no client until then. From then on the queue
 //!           remembers it (flush.7).
@@ -25,10 +26,15 @@ impl Untold {
     /// Syncs for no client.
     pub(super) fn sync(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.under_way.fetch_add(1, Ordering::AcqRel);
-        let done = sync().inspect_err(|error| self.errno.store(errno(error).0, Ordering::Release));
+        let done = sync().inspect_err(|error| self.keep(errno(error)));
         self.under_way.fetch_sub(1, Ordering::AcqRel);
         done?;
         self.error().map_or(Ok(()), Err)
+    }
+
+    /// An error that no client was told.
+    pub(super) fn keep(&self, errno: Errno) {
+        self.errno.store(errno.0, Ordering::Release);
     }
 
     /// untold.2
