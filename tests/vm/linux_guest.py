@@ -17,6 +17,7 @@ from harness import *
 
 MODULES = ["virtio_net", "virtio_pci", "nbd", "crc32c_generic", "ext4"]
 SIZE = 128 * MIB
+BOOTS = 90  # seconds within which a guest says that it has booted: it takes ten, and forty on a busy machine
 
 
 def kernel(t):
@@ -64,21 +65,22 @@ def boot(t, kernel, append, accel, seconds, devices, cpus=2, meanwhile=lambda sa
         "-serial", f"file:{console}", "-no-reboot", *devices, "-append",
         f"console=ttyS0 quiet loglevel=4 panic=-1 notsc no_timer_check mitigations=off nokaslr random.trust_cpu=1 {append}"]
     said = lambda: Path(console).read_text(errors="replace").replace("\r", "") if os.path.exists(console) else ""
-    for _ in range(3):
+    for patience in BOOTS, BOOTS, seconds:
         qemu = t.start(*command, stdout=open(t.path("qemu.out"), "ab"), stderr=subprocess.STDOUT)
-        end_at = time.monotonic() + seconds
+        start = time.monotonic()
+        hangs = lambda: time.monotonic() > start + patience and "GUEST-BOOT" not in said()
         try:
-            while qemu.poll() is None and time.monotonic() < end_at:
+            while qemu.poll() is None and time.monotonic() < start + seconds and not hangs():
                 meanwhile(said)
                 time.sleep(0.1)
         except BaseException:
             print(said())
             raise
         end(qemu)
-        # QEMU 7.2's emulation of several CPUs crashed, or had the kernel stumble over its own patched code, once in some hundred boots:
-        # before the guest had loaded a module, and so before it knew any disk.
+        # QEMU 7.2's emulation of several CPUs crashed, stood still (`rcu_sched detected stalls`), or had the kernel stumble over its own
+        # patched code, once in some hundred boots: before the guest had loaded a module, and so before it knew any disk.
         panicked = "Kernel panic" in said() and re.search(r"Modules linked in:\s*$", said(), re.M)
-        if "GUEST-BOOT" in said() or not (panicked or qemu.returncode == -signal.SIGSEGV):
+        if "GUEST-BOOT" in said() or not (panicked or hangs() or qemu.returncode == -signal.SIGSEGV):
             break
         print(said()[-2000:], f"the emulator failed ({qemu.returncode}) before there was a guest: started again", sep="\n")
     print(said() or Path(t.path("qemu.out")).read_text())

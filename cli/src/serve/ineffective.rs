@@ -195,9 +195,8 @@ fn why_large(config: &Config) -> Option<(&str, String)> {
         _ => None,
     });
     let all = ram.clone().fold(0, |all: u64, (_, size)| all.saturating_add(size));
-    let machine = rustix::system::sysinfo();
-    let there = machine.totalram.saturating_mul(u64::from(machine.mem_unit));
     let (largest, _) = ram.max_by_key(|(_, size)| *size)?;
+    let there = memory()?;
     (all > there).then(|| {
         let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / (1_u64 << 30) as f64);
         let (all, there) = (gib(all), gib(there));
@@ -206,6 +205,14 @@ fn why_large(config: &Config) -> Option<(&str, String)> {
             format!("exports have {all} of RAM, and this machine {there}: once clients have written as much, the kernel ends the server"),
         )
     })
+}
+
+/// The machine's memory in bytes. By a file and not by `sysinfo`, of which rustix takes for granted that it cannot be refused.
+fn memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib: u64 =
+        text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok())?;
+    Some(kib.saturating_mul(1024))
 }
 
 /// The parts of a rule for a client that cannot act (ineffective.9).

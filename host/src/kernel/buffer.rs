@@ -53,7 +53,7 @@ impl Pages {
         let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind | libc::MAP_NORESERVE, -1, 0) };
         if start == libc::MAP_FAILED {
             let error = io::Error::last_os_error();
-            return Err(io::Error::new(error.kind(), format!("no room for {bytes} bytes in memory: {error}")));
+            return Err(io::Error::new(error.kind(), format!("no memory for {bytes} bytes: {error}")));
         }
         Ok(Self { start: NonNull::new(start.cast()).expect("a mapping is never at address zero"), bytes })
     }
