@@ -129,6 +129,23 @@ def a_tenant_at_its_limit_keeps_nobody_from_an_upgrade_and_pays_later(t):
 
 
 @test(fairlift_only=True)
+def the_sockets_of_a_server_that_took_over_are_no_stale_ones(t):
+    sockets = t.path("vms")
+    os.mkdir(sockets)
+    server = t.server(f"a=mem:{MIB}", args=["--vhost-user", sockets])
+    control, other = f"{server.socket}.control.sock", t.path("other")
+    for _ in range(2):
+        for words in (["--listen", f"unix:{server.socket}"], ["--listen", f"unix:{other}", "--control", f"unix:{control}"],
+                      ["--listen", f"unix:{other}", "--control", "off", "--vhost-user", sockets]):
+            contains(t.serve_fails(f"a=mem:{MIB}", *words), "another server is listening there")
+        with server.connect("a") as client:
+            client.write(0, data(512))
+        equal(Control(t, server).ask("GET", "/v1/exports/a")["name"], "a", "what control says")
+        equal(os.path.exists(f"{sockets}/a"), True, "whether virtual machines find their socket")
+        upgrade(server)
+
+
+@test(fairlift_only=True)
 def a_server_whose_control_has_a_token_is_upgraded_by_those_who_have_it(t):
     token = t.secret("token", "0123456789abcdef\n")
     place = f"unix:{t.path('control')}"
