@@ -113,11 +113,11 @@ def a_tenant_at_its_limit_keeps_nobody_from_an_upgrade_and_pays_later(t):
         backing = "file:{t.image('image', 64 * MIB)}"
         group = "/a"
         [group."/a"]
-        max = {{ rbps = 1048576 }}
+        max = {{ rbps = 65536 }}
         """)
     with server.connect("disk", timeout=30) as client:
         for hands_over in lambda: turns_down(server, {"why": "it is too warm here"}), lambda: upgrade(server):
-            # Half a minute's worth.
+            # Eight minutes' worth: a machine may stand still for half a minute, and the debt of one would be paid by then.
             asked = {client.submit(READ, n * MIB, MIB): n for n in range(32)}
             hands_over()
             begun = time.monotonic()
