@@ -60,6 +60,9 @@ impl Opened {
     /// The server that had it has ended: its file goes with this one.
     pub(crate) fn is_ours(&mut self) {
         self.file = self.address.strip_prefix("unix:").map(PathBuf::from);
+        if self.who.is_unix {
+            Address::is_ours(&self.socket);
+        }
     }
 }
 

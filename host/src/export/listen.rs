@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -76,6 +76,7 @@ impl Listening {
     /// Removes its file at the end, from now on.
     pub(crate) fn owns_file(&self) {
         if let Some(path) = &self.path {
+            Address::is_ours(&self.fd);
             let _ = self.file.set(SocketFile(path.clone())); // it may be ours already
         }
     }
@@ -175,6 +176,13 @@ impl Address {
             }
         }
     }
+
+    /// Has this process be the one that listens at a unix socket, which may be another's that has ended: the kernel tells who has called this
+    /// last, and by that a live server's socket is known from a stale one.
+    pub fn is_ours(socket: impl AsFd) {
+        // It listens already. The standard library's backlog is 128; a thousand clients may come at once after a restart.
+        let _ = rustix::net::listen(socket, 4096);
+    }
 }
 
 fn tcp(address: SocketAddr) -> Result<TcpListener, String> {
@@ -218,8 +226,7 @@ fn unix(path: &Path, rights: SocketMode) -> Result<UnixListener, String> {
         _ => error.to_string(),
     })?;
     rights.put(path).inspect_err(|_| drop(std::fs::remove_file(path)))?;
-    // The standard library's backlog is 128; a thousand clients may come at once after a restart.
-    let _ = rustix::net::listen(&listener, 4096);
+    Address::is_ours(&listener);
     Ok(listener)
 }
 
