@@ -6,6 +6,7 @@ import json
 import sys
 
 from harness import MIB, contains, data, equal, main, test
+from nbdclient import READ
 
 # Has the kernel answer these system calls with an error, then becomes the program: as a container's filter does.
 REFUSE = """
@@ -75,6 +76,25 @@ def an_engine_that_is_named_is_taken_or_the_server_does_not_start(t):
     contains(said(server)[1], "version 0, engine=poll")
     message = t.serve_fails("ram=mem:1M", "--engine", "poll", "--ublk")
     contains(message, "ublk needs io_uring", "engine=poll")
+
+
+@test(fairlift_only=True)
+def a_reply_that_waits_for_its_client_is_the_same_when_many_others_have_come(t):
+    # What the server has freed has other content at once.
+    env = {"FAIRLIFT_ENGINE": "poll", "MALLOC_PERTURB_": "165"}
+    server = t.server("ram=mem:8M", args=["--workers", "1"], env=env)
+    server.serves("ram", 8 * MIB)
+    there = data(8 * MIB)
+    first = server.connect("ram")
+    first.write(0, there)
+    cookies = [first.submit(READ, 0, 8 * MIB) for _ in range(2)]
+    others = [server.connect("ram") for _ in range(300)]
+    for _ in cookies:
+        reply = first.reply()
+        equal(reply.error, 0, "the error of a read whose client was slow to take it")
+        assert reply.data(0, len(there)) == there, "what was read is what was written"
+    for client in [first, *others]:
+        client.close()
 
 
 if __name__ == "__main__":

@@ -239,6 +239,24 @@ def flushes_that_fail_for_ever_fail_and_everything_else_goes_on(t):
 
 
 @test(fairlift_only=True)
+def a_last_flush_that_fails_or_hangs_keeps_no_other_disk_from_its_own(t):
+    disks = {name: Disk(t, name) for name in ("failing", "hanging", "good")}
+    server = t.server(*(f"{name}=file:{disk.file}" for name, disk in disks.items()))
+    for name in disks:
+        with server.connect(name) as client:
+            client.write(0, data(MIB))
+    disks["failing"].fail.touch()
+    disks["hanging"].hang.touch()
+    server.process.send_signal(signal.SIGTERM)
+    until(lambda: disks["good"].told() == 1, "the disk is told to flush that neither fails nor hangs", 20)
+    disks["hanging"].hang.unlink()
+    equal(server.ended(), 1, "the exit code of a server one of whose last flushes failed")
+    server.says("failing.fuse")
+    disks["good"].power_cut()
+    equal(Path(disks["good"].image).read_bytes()[:MIB] == data(MIB), True, "what was written is on the disk")
+
+
+@test(fairlift_only=True)
 def a_flush_that_never_returns_is_told_in_time_and_holds_up_nothing_else(t):
     disk = Disk(t)
     config = (f'[disk.one]\nio_timeout = "2s"\n[export.disk]\nbacking = "file:{disk.file}"\ndisk = "one"\n'

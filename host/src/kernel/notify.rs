@@ -4,7 +4,8 @@
 //! own; a thread without a ring writes to the worker's eventfd, its bell, and so do all where rings take no messages.
 //!
 //! notify.1  A worker that was woken takes its notice away first, and looks for news then: news that comes later notifies again.
-//!           So no news is missed, and a worker is woken once however many threads have news for it.
+//!           So no news is missed, and a worker is woken once however many threads have news for it. A message that the kernel does
+//!           not take, for lack of memory, is followed by the bell: nobody sends another while the notice is there.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -84,8 +85,9 @@ impl Notifiers {
         match notifier.ring.load(Ordering::Acquire) {
             -1 => self.ring_bell(worker),
             target => {
+                let call = Call::Message { ring: target, data: Source::Wake.pack() };
                 // SAFETY: the call names no memory.
-                unsafe { ring.push(Call::Message { ring: target, data: Source::Wake.pack() }, Source::Nobody.pack()) }
+                unsafe { ring.push(call, Source::Unheard(worker).pack()) }
             }
         }
     }
@@ -121,6 +123,13 @@ impl Notifiers {
     /// A worker takes its notice away (notify.1), and then looks.
     pub(crate) fn take_notice(&self, worker: ContextId) {
         self.of(worker).noticed.store(false, Ordering::SeqCst);
+    }
+
+    /// The kernel takes no messages for a worker.
+    #[cfg(test)]
+    pub(crate) fn deafen(&self, worker: ContextId) {
+        let notifier = self.of(worker);
+        notifier.ring.store(std::os::fd::AsRawFd::as_raw_fd(&notifier.bell), Ordering::Release);
     }
 
     fn of(&self, worker: ContextId) -> &Notifier {

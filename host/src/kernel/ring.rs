@@ -18,7 +18,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fairlift_core::{Duration, Tag};
+use fairlift_core::{ContextId, Duration, Tag};
 
 use crate::Error;
 use crate::kernel::buffer::{Pool, RecvRing};
@@ -400,6 +400,8 @@ pub(crate) enum Source {
     },
     Wake,
     Bell,
+    /// A message to a worker, which the kernel did not take.
+    Unheard(ContextId),
     Nobody,
 }
 
@@ -412,6 +414,7 @@ impl Source {
             Self::Bell => (4, 0),
             Self::Nobody => (5, 0),
             Self::Look { disk, place } => (6, (disk as u64) << 32 | (place as u64) << 16),
+            Self::Unheard(worker) => (7, worker.0.into()),
         };
         debug_assert!(number >> 56 == 0);
         kind << 56 | number
@@ -426,6 +429,7 @@ impl Source {
             4 => Self::Bell,
             5 => Self::Nobody,
             6 => Self::Look { disk: number >> 32, place: number >> 16 & 0xffff },
+            7 => Self::Unheard(ContextId(number as u16)),
             _ => unreachable!("a completion that was never submitted: {data:#x}"),
         }
     }

@@ -100,12 +100,14 @@ impl Sleep {
                 return clock::now();
             }
         }
-        if !ring.has_news() && watch(true) {
+        // It may come to nothing, as for a read that goes on with its next page: without `watch` nobody sleeps.
+        let has_news = ring.has_news();
+        if !has_news && watch(true) {
             ring.submit();
             return clock::now();
         }
         let lead = if self.may_spin { LEAD } else { Duration::ZERO };
-        ring.turn(due.map(|due| due.since(now + lead)));
+        ring.turn(if has_news { Some(Duration::ZERO) } else { due.map(|due| due.since(now + lead)) });
         now = clock::now();
         if !spins && looks {
             self.habits[usize::from(busy)].slept(now.since(before));
@@ -150,7 +152,12 @@ impl Sleep {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::net::UnixStream;
+
     use super::*;
+    use crate::kernel::call::Call;
     use crate::kernel::ring::Kind;
 
     #[test]
@@ -183,6 +190,29 @@ mod tests {
         assert_eq!(habit.pause, 0);
         habit.slept(SHORT + SHORT);
         assert_eq!(habit.pause, 1, "what took long is slept through, and the next one like it");
+    }
+
+    /// Example: what a receive is woken for has been taken by somebody else. The kernel has something to do, and nothing completes.
+    #[test]
+    fn nobody_sleeps_before_the_front_has_been_asked_though_the_kernel_had_something_to_do() {
+        let Ok(mut ring) = Ring::new(Kind::IoUring, 8, 8, 1) else {
+            return println!("skipped: io_uring is not to be had");
+        };
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let into = Some((Box::leak(Box::new(0_u8)) as *mut u8, 1));
+        // SAFETY: the memory stays for ever, and is the call's alone; the socket is there longer than it.
+        unsafe { ring.push(Call::Receive { fd: ours.as_raw_fd(), into, wait: true }, 0) }
+        ring.submit();
+        theirs.write_all(&[1]).unwrap();
+        ours.read_exact(&mut [0]).unwrap();
+        let mut sleep = Sleep { habits: [Habit { pause: 1, last: 0 }; 2], may_spin: false, looked: Duration::ZERO };
+        let (before, mut is_asked) = (clock::now(), false);
+        let due = before + fairlift_core::time::ms(200);
+        let now = sleep.until(&mut ring, before, Some(due), false, true, |sleeps| {
+            is_asked |= sleeps;
+            false
+        });
+        assert!(is_asked || now < due, "it slept, and the front has not seen to it that events wake the worker");
     }
 
     /// News that only the front sees end a wait, looked for or slept.

@@ -1,24 +1,49 @@
 //! Reports to the operator: flush errors, shares and counters, in the log.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use fairlift_core::{Op, stats::Stats};
 
 use super::Shared;
 use crate::device::Device;
 use crate::export::Export;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
+
+/// How many devices are flushed at once at the end. Chosen: as many may hang before one waits for another.
+const FLUSHERS: usize = 16;
 
 impl Shared {
-    /// Makes durable all that was written to any device; blocks.
+    /// Makes durable all that was written to any device; blocks. One that fails, or hangs, keeps no other from it.
     pub(crate) fn flush_all(&self) -> Result<(), crate::Error> {
         let disks = self.backend.disks.all();
-        for device in disks.iter().flat_map(|(_, disk)| disk.devices()) {
-            device.flush_now().map_err(|source| last_flush(&*device, source))?;
-        }
+        let devices: Vec<_> = disks.iter().flat_map(|(_, disk)| disk.devices()).collect();
+        let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        let flush = || {
+            while let Some(device) = devices.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if let Err(source) = device.flush_now() {
+                    lock(&failed).push((Arc::clone(device), source));
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..devices.len().min(FLUSHERS) {
+                // Where there can be no thread more, those that there are do all.
+                let _ = std::thread::Builder::new().name("flush".into()).spawn_scoped(scope, flush);
+            }
+            flush();
+        });
+        let mut failed = std::mem::take(&mut *lock(&failed));
         // That the last one succeeded proves nothing if one before it failed.
-        match disks.iter().find_map(|(_, disk)| disk.flush_errors().pop()) {
-            Some((device, errno)) => Err(last_flush(&*device, std::io::Error::from_raw_os_error(errno.0))),
-            None => Ok(()),
+        for (device, errno) in disks.iter().flat_map(|(_, disk)| disk.flush_errors()) {
+            if !failed.iter().any(|(one, _)| Arc::ptr_eq(one, &device)) {
+                failed.push((device, std::io::Error::from_raw_os_error(errno.0)));
+            }
         }
+        let mut failed = failed.into_iter().map(|(device, source)| last_flush(&*device, source));
+        let first = failed.next();
+        failed.for_each(|error| tracing::error!("{error}"));
+        first.map_or(Ok(()), Err)
     }
 
     /// Takes note of all flush errors and logs each; answers how many there were.

@@ -200,6 +200,7 @@ impl<F: Front> Worker<F> {
                 self.look_around();
             }
             Source::Look { disk, place } => self.engine.look(disk, place),
+            Source::Unheard(worker) => self.engine.notifiers.ring_bell(worker),
             Source::Nobody => {}
         }
     }
@@ -246,5 +247,56 @@ impl<F: Front> Worker<F> {
         }
         self.engine.news = news;
         self.front.go_on(&mut self.engine) || some
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlift_core::time::secs;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+    use crate::disk::engine::News;
+    use crate::kernel::ring::Kind;
+
+    struct Nobody;
+
+    impl Front for Nobody {
+        fn news(&mut self, _engine: &mut Engine, _ticket: usize, _news: News) {
+            unreachable!("it asks for nothing");
+        }
+
+        fn go_on(&mut self, _engine: &mut Engine) -> bool {
+            false
+        }
+
+        fn is_over(&self, _engine: &Engine) -> bool {
+            true
+        }
+    }
+
+    /// notify.1
+    #[test]
+    fn a_worker_whose_message_the_kernel_does_not_take_is_woken_by_its_bell() {
+        let Ok(ring) = Ring::new(Kind::IoUring, 8, 8, 1) else {
+            return println!("skipped: io_uring is not to be had");
+        };
+        let (notifiers, other) = (Arc::new(Notifiers::new(2).unwrap()), ContextId(1));
+        let helpers = Helpers::new(1, &[], &[], 2, Arc::clone(&notifiers));
+        let (pool, disks) = (Pool::new(1 << 20, 1).unwrap(), Disks::new(Vec::new()));
+        let engine = Engine::new(ring, pool, ContextId(0), disks, Arc::clone(&notifiers), helpers);
+        let mut worker = Worker::new(engine, Nobody, &Turns::rows(2));
+        notifiers.deafen(other);
+        for time in 0..2 {
+            notifiers.wake(other, &mut worker.engine.ring);
+            worker.engine.ring.turn(Some(secs(10)));
+            while let Some(completion) = worker.engine.ring.reap() {
+                worker.completed(&completion);
+            }
+            let bell = &mut [PollFd::from_borrowed_fd(notifiers.bell(other), PollFlags::IN)];
+            assert_eq!(poll(bell, Some(&Timespec::default())), Ok(1), "nothing woke it, the {time}th time");
+            notifiers.answer_bell(other);
+            notifiers.take_notice(other);
+        }
     }
 }

@@ -75,7 +75,7 @@ pub(crate) struct Connection {
     out: Replies,
     /// Replies under way.
     sending: Replies,
-    sent: Option<Sent>,
+    sent: Option<Box<Sent>>,
     /// The same for operators.
     unsent: Arc<Unsent>,
     /// The kernel's task for us.

@@ -31,7 +31,7 @@ pub(super) struct Replies {
     pub(super) ended: [(u64, u64); Op::COUNT],
 }
 
-/// A message in the kernel's hands.
+/// A message in the kernel's hands. It has a place of its own: connections move when others come, and a ring may read it late.
 pub(super) struct Sent {
     iovecs: Vec<libc::iovec>,
     message: libc::msghdr,
@@ -242,23 +242,25 @@ impl Connection {
             }
             (self.progress, self.moved) = (engine.now, 0);
             self.unsent.offered(self.sending.ended.iter().map(|(count, _)| count).sum(), engine.now);
-            let mut iovecs = self.sent.take().map_or_else(Vec::new, |sent| sent.iovecs);
-            iovecs.clear();
+            let sent = self.sent.get_or_insert_with(|| {
+                // SAFETY: all zeroes are a valid `msghdr`: no address, no memory, no control data.
+                let message = unsafe { std::mem::zeroed() };
+                Box::new(Sent { iovecs: Vec::new(), message, next: 0, under_way: false })
+            });
+            sent.next = 0;
+            sent.iovecs.clear();
             match self.tls {
-                None => iovecs.extend(self.sending.pieces(engine).map(memory)),
-                Some(_) => iovecs.push(memory(&self.sending.heads)), // with the payloads
+                None => sent.iovecs.extend(self.sending.pieces(engine).map(memory)),
+                Some(_) => sent.iovecs.push(memory(&self.sending.heads)), // with the payloads
             }
-            // SAFETY: all zeroes are a valid `msghdr`: no address, no memory, no control data.
-            let message = unsafe { std::mem::zeroed() };
-            self.sent = Some(Sent { iovecs, message, next: 0, under_way: false });
         }
         let sent = self.sent.as_mut().expect("set above");
         sent.message.msg_iov = sent.iovecs[sent.next..].as_mut_ptr();
         sent.message.msg_iovlen = (sent.iovecs.len() - sent.next) as _; // narrower with musl
         sent.under_way = true;
         let call = Call::Send { fd: self.fd.as_raw_fd(), message: &raw const sent.message };
-        // SAFETY: the message and its iovecs are not touched while `under_way`; `sending.heads` and the buffers of its
-        // payloads neither, until `send_ended`. The connection stays in its slot meanwhile (`is_over`).
+        // SAFETY: the message and its iovecs stay where they are, and are not touched while `under_way`; `sending.heads` and the
+        // buffers of its payloads neither, until `send_ended`. The connection is there meanwhile (`is_over`).
         unsafe { engine.ring.push(call, UserData::Send(self.number).pack()) }
     }
 
@@ -269,7 +271,7 @@ impl Connection {
             replies.pieces(engine).for_each(|piece| bytes.extend_from_slice(piece));
             if std::ptr::eq(replies, &self.sending) {
                 let left = |sent: &Sent| sent.iovecs[sent.next..].iter().map(|piece| piece.iov_len).sum::<usize>();
-                let left = self.sent.as_ref().map_or(0, left);
+                let left = self.sent.as_deref().map_or(0, left);
                 bytes.drain(..bytes.len() - left);
             }
         }
