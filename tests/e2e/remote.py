@@ -678,6 +678,25 @@ def a_server_that_takes_fewer_connections_than_there_are_workers_serves_all_clie
 
 
 @test(fairlift_only=True)
+def overlays_over_a_server_that_takes_one_connection_share_it(t):
+    """As qemu-nbd, which takes one unless it is told otherwise."""
+    def answer(command, cookie, offset, length):
+        time.sleep(0.2)
+        return [part(cookie, offset, b"z" * length)]
+
+    liar = Liar(t, answer, room=1)
+    here = near(t, f"overlay:base=nbd:{liar.uri},reconnect=300ms,top={t.path('top')}")
+    clients = [here.connect("near", timeout=30) for _ in range(8)]
+
+    def reads(number):
+        def go():
+            equal(clients[number].read(number * 64 * KIB, 4096), b"z" * 4096)
+        return go
+
+    at_once(*map(reads, range(8)))
+
+
+@test(fairlift_only=True)
 def a_server_that_says_it_goes_is_asked_again_when_it_is_back(t):
     """ESHUTDOWN is no error of the request: nbdkit says so when it is told to end."""
     goes = [True]
