@@ -140,6 +140,7 @@ def it_can_be_encrypted(t):
     contains(t.serve_fails(f"near=nbd://localhost:{port}/far"), "wants TLS")
     contains(t.serve_fails(f"near=nbds://localhost:{port}/far,tls={certificates(t)}/anonymous"), "certificate")
     contains(t.serve_fails(f"near=nbds://127.0.0.1:{port}/far,tls={t.path('')}"), "ca-cert.pem")
+    contains(t.serve_fails(f"near={uri}", f"other={uri}/anonymous"), "certificate")
     there.stop()
 
 

@@ -26,7 +26,7 @@ pub(super) mod syntax;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant, SystemTime};
@@ -73,6 +73,8 @@ pub(crate) struct Remote {
 /// The state that all workers share, and the thread that connects.
 struct Shared {
     nbd: syntax::Nbd,
+    /// For people: another device's is another one.
+    name: PathBuf,
     size: AtomicU64,
     /// The first offer, which all later connections have to match.
     offer: Offer,
@@ -183,6 +185,7 @@ impl Remote {
         let (wanted, to_make) = mpsc::channel();
         let shared = Arc::new(Shared {
             nbd: nbd.clone(),
+            name: nbd.name().into(),
             size: AtomicU64::new(size),
             offer,
             slots,
@@ -429,7 +432,7 @@ impl Device for Remote {
     }
 
     fn path(&self) -> Option<&Path> {
-        Some(Path::new(&self.shared.nbd.uri))
+        Some(&self.shared.name)
     }
 
     fn link(&self) -> Option<Link> {
