@@ -78,6 +78,8 @@ struct Shared {
     size: AtomicU64,
     /// The first offer, which all later connections have to match.
     offer: Offer,
+    /// It is only read, whatever the server offers.
+    read_only: bool,
     slots: usize,
     ledger: Mutex<Ledger>,
     mail: Mail<Letters>,
@@ -188,6 +190,7 @@ impl Remote {
             name: nbd.name().into(),
             size: AtomicU64::new(size),
             offer,
+            read_only,
             slots,
             ledger: Mutex::new(ledger),
             mail: Mail::new(),
@@ -206,7 +209,7 @@ impl Remote {
 impl Shared {
     /// Whether what was written can be lost until it is flushed.
     fn is_volatile(&self) -> bool {
-        self.offer.has(FLAG_SEND_FLUSH) && !self.offer.has(FLAG_READ_ONLY)
+        self.offer.has(FLAG_SEND_FLUSH) && !self.offer.has(FLAG_READ_ONLY) && !self.read_only
     }
 
     /// The missing parts of the offer (remote.4).
