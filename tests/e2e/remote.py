@@ -140,6 +140,7 @@ def it_can_be_encrypted(t):
     contains(t.serve_fails(f"near=nbd://localhost:{port}/far"), "wants TLS")
     contains(t.serve_fails(f"near=nbds://localhost:{port}/far,tls={certificates(t)}/anonymous"), "certificate")
     contains(t.serve_fails(f"near=nbds://127.0.0.1:{port}/far,tls={t.path('')}"), "ca-cert.pem")
+    contains(t.serve_fails(f"near={uri}", f"other={uri}/anonymous"), "certificate")
     there.stop()
 
 
@@ -406,18 +407,23 @@ def a_server_that_is_not_there_or_no_nbd_server_is_named_at_start(t):
 
 class Liar:
     """An NBD server that negotiates as it should, and then answers as a test says: `answer(command, cookie, offset, length)`. It hangs
-    up where there is `HANG_UP`, and reads the payload of a write where there is `PAYLOAD`, or else before it answers."""
+    up where there is `HANG_UP`, and reads the payload of a write where there is `PAYLOAD`, or else before it answers. It serves as
+    many connections at once as `room` has places."""
 
-    def __init__(self, t, answer, size=MIB, structured=True, tcp=False):
+    def __init__(self, t, answer, size=MIB, structured=True, tcp=False, flags=0, room=100):
         self.path, self.answer, self.size, self.structured = t.path(f"liar{len(os.listdir(t.dir))}"), answer, size, structured
-        self.connections, self.payloads, self.reads_late = 0, [], False
+        self.connections, self.payloads, self.reads_late, self.flags = 0, [], False, flags
+        room = threading.Semaphore(room)
         liar = self
 
         class Handler(socketserver.BaseRequestHandler):
             def handle(self):
+                if not room.acquire(blocking=False):
+                    return
                 liar.connections += 1
                 with contextlib.suppress(OSError, EOFError):
                     liar.serve(self.request)
+                room.release()
 
         class Threads(socketserver.ThreadingTCPServer if tcp else socketserver.ThreadingUnixStreamServer):
             daemon_threads = True
@@ -447,7 +453,7 @@ class Liar:
                 sock.sendall(struct.pack(">QIII", 0x3E889045565A9, option, kind, len(data)) + data)
 
             if option == 7:
-                reply(3, struct.pack(">HQH", 0, self.size, 1 | 1 << 2 | 1 << 3))
+                reply(3, struct.pack(">HQH", 0, self.size, 1 | 1 << 2 | 1 << 3 | self.flags))
                 reply(1)
                 break
             if option == 8 and self.structured:
@@ -653,6 +659,42 @@ def a_server_that_goes_after_a_long_rest_is_waited_for_like_any_other(t):
         client.submit(READ, 0, 4096)
         kit(t, "memory", "8M")
         equal(client.reply().error, 0, "the error of a read that was asked for while there was no server")
+
+
+@test(fairlift_only=True)
+def a_server_that_takes_fewer_connections_than_there_are_workers_serves_all_clients(t):
+    """As qemu-nbd -e 2, whose exports may be flushed by any connection."""
+    def answer(command, cookie, offset, length):
+        return [part(cookie, offset, b"z" * length) if command == 0 else done(cookie)]
+
+    liar = Liar(t, answer, flags=1 << 8, room=2)
+    here = near(t, liar.uri, options=",reconnect=1s", args=["--workers", "4"])
+    clients = [here.connect("near", timeout=30) for _ in range(8)]
+    for _ in range(2):
+        for client in clients:
+            equal(client.read(4096, 4096), b"z" * 4096)
+            client.write(0, b"w" * 4096)
+            client.flush()
+    equal((liar.connections, remote(here)["state"]), (2, "degraded"))
+
+
+@test(fairlift_only=True)
+def overlays_over_a_server_that_takes_one_connection_share_it(t):
+    """As qemu-nbd, which takes one unless it is told otherwise."""
+    def answer(command, cookie, offset, length):
+        time.sleep(0.2)
+        return [part(cookie, offset, b"z" * length)]
+
+    liar = Liar(t, answer, room=1)
+    here = near(t, f"overlay:base=nbd:{liar.uri},reconnect=300ms,top={t.path('top')}")
+    clients = [here.connect("near", timeout=30) for _ in range(8)]
+
+    def reads(number):
+        def go():
+            equal(clients[number].read(number * 64 * KIB, 4096), b"z" * 4096)
+        return go
+
+    at_once(*map(reads, range(8)))
 
 
 @test(fairlift_only=True)

@@ -240,7 +240,7 @@ def what_cannot_go_over_is_refused_before(t):
 @test(fairlift_only=True)
 def an_export_of_a_remote_server_that_is_only_read_goes_over_with_tls_and_without(t):
     port = free_port()
-    there = t.server("far=mem:1m", listen=[f"tcp:127.0.0.1:{port}"], read_only=["far"],
+    there = t.server("far=mem:1m", listen=[f"tcp:127.0.0.1:{port}"],
                      args=["--tls", "require", "--tls-certificates", certificates(t), "--tls-verify-peer"])
     _, uri, log, _ = logged(t, "-r")
     server = t.server(f"plain={uri}", f"far=nbds://localhost:{port}/far,tls={certificates(t)}", read_only=["plain", "far"])

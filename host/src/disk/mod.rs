@@ -412,7 +412,7 @@ impl Disk {
     }
 
     pub(crate) fn has_room(&self, device: &Arc<dyn Device>, bytes: u64) -> bool {
-        self.place_of(device).is_some_and(|place| bytes / Sector::SIZE <= place.room)
+        self.place_of(device).is_some_and(|place| bytes.div_ceil(Sector::SIZE) <= place.room)
     }
 
     // ---- who shares it ----
@@ -646,5 +646,14 @@ mod tests {
         assert_eq!(with(256, None), ((512, 1024), (128, 256)));
         assert_eq!(with(u16::MAX, None), ((u16::MAX, 131_070), (128, 256)));
         assert_eq!(with(256, Some(4)), ((4, 8), (4, 8)));
+    }
+
+    /// A device that ends within a sector has that sector, too.
+    #[test]
+    fn there_is_room_for_whole_sectors_only() {
+        let device = config::Backing::from(config::Ram { size: 1 << 20 }).open(false, &Default::default()).unwrap();
+        let settings = config::Disk::new("d", Kind::None);
+        let disk = Disk::new(&settings, &[(Arc::clone(&device), None)], &[Group::root()], 1).unwrap();
+        assert_eq!([1 << 40, (1 << 40) + 1].map(|bytes| disk.has_room(&device, bytes)), [true, false]);
     }
 }

@@ -4,6 +4,7 @@
 //! and cannot be shared so. The base is only read, and its hot data is often in the tops; so helper threads ask and wait.
 //!
 //! below.1  A read takes a connection that nobody uses, or makes one, up to as many as the backing has (`connections`); others wait for one.
+//!          A server may take fewer: a read that gets no more waits for those that there are.
 //! below.2  A read whose connection was lost is asked again by a new one, until `reconnect` has passed. A server that is found again must have at least
 //!          the size that it had.
 //! below.3  An error that the server has answered is the client's.
@@ -48,6 +49,10 @@ struct Connections {
     idle: Vec<Established>,
     /// With those that are in use.
     count: usize,
+    /// Those that are being made.
+    tried: usize,
+    /// As many as there may be: fewer once the server has taken no more, until one is lost.
+    most: usize,
 }
 
 impl RemoteBase {
@@ -60,7 +65,8 @@ impl RemoteBase {
                 "it has {size} bytes in blocks of {block_min}: a base has at least one, in blocks of at most {BLOCK_MAX}"
             ));
         }
-        let connections = Mutex::new(Connections { idle: vec![first], count: 1 });
+        let connections =
+            Mutex::new(Connections { idle: vec![first], count: 1, tried: 0, most: nbd.connections.into() });
         let freed = Condvar::new();
         Ok(Self { nbd: nbd.clone(), offer, connections, freed, faults: Faults::default() })
     }
@@ -72,21 +78,30 @@ impl RemoteBase {
             if let Some(one) = connections.idle.pop() {
                 return Ok(one);
             }
-            if connections.count < usize::from(self.nbd.connections) {
-                break;
+            if connections.count + connections.tried >= connections.most {
+                connections = self.freed.wait(connections).unwrap_or_else(PoisonError::into_inner);
+                continue;
             }
-            connections = self.freed.wait(connections).unwrap_or_else(PoisonError::into_inner);
+            connections.tried += 1;
+            drop(connections);
+            let made = connect(&self.nbd, ATTEMPT).and_then(|one| match one.offer.size {
+                size if size >= self.offer.size => Ok(one),
+                size => Err(format!("it had {} bytes and has {size}", self.offer.size)), // below.2
+            });
+            connections = lock(&self.connections);
+            connections.tried -= 1;
+            match made {
+                Ok(one) => {
+                    connections.count += 1;
+                    return Ok(one);
+                }
+                Err(why) if connections.count == 0 => {
+                    self.freed.notify_one();
+                    return Err(io::Error::other(why));
+                }
+                Err(_) => connections.most = connections.count,
+            }
         }
-        connections.count += 1;
-        drop(connections);
-        let made = connect(&self.nbd, ATTEMPT).and_then(|one| match one.offer.size {
-            size if size >= self.offer.size => Ok(one),
-            size => Err(format!("it had {} bytes and has {size}", self.offer.size)), // below.2
-        });
-        made.map_err(|why| {
-            self.give_back(None);
-            io::Error::other(why)
-        })
     }
 
     /// A connection, or `None`: it was lost.
@@ -94,7 +109,7 @@ impl RemoteBase {
         let mut connections = lock(&self.connections);
         match one {
             Some(one) => connections.idle.push(one),
-            None => connections.count -= 1,
+            None => (connections.count, connections.most) = (connections.count - 1, self.nbd.connections.into()),
         }
         drop(connections);
         self.freed.notify_one();

@@ -21,6 +21,8 @@ pub(super) struct Flight {
     pub(super) deadline: Instant,
     /// Of a flush: what it promised when it was asked for, whichever connection it goes by.
     pub(super) promise: Option<Promise>,
+    /// A worker without a connection has passed it on: that is done once.
+    pub(super) is_passed_on: bool,
     pub(super) here: Here,
 }
 

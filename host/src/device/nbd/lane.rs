@@ -172,9 +172,19 @@ impl OnRemote {
                 self.finish(io, Flight { here: Here { runs, ..Here::default() }, ..flight }, Ok(()));
             }
             Some(connection) => connection.take(flight),
-            None if gives_up => self.finish(io, flight, Err(Errno::EIO)), // remote.3
+            None if gives_up => match self.elsewhere().filter(|_| !flight.is_passed_on) {
+                Some(slot) => self.send_by(io, slot, Flight { is_passed_on: true, ..flight }),
+                None => self.finish(io, flight, Err(Errno::EIO)), // remote.3
+            },
             None => self.waiting.push_back(flight),
         }
+    }
+
+    /// A slot of another worker that has a connection (remote.2): a server may take fewer than there are slots.
+    fn elsewhere(&self) -> Option<usize> {
+        let ledger = lock(&self.shared.ledger);
+        let all = || ledger.alive().iter().map(|(_, slot)| *slot).filter(|slot| !self.slots.contains(slot));
+        all().nth(usize::from(self.me.0) % all().count().max(1))
     }
 
     /// When requests wait no more for a connection.
@@ -330,15 +340,14 @@ impl OnRemote {
         }
         let gives_up = self.gives_up_at().is_some_and(|at| at <= now);
         if !self.waiting.is_empty() && (gives_up || self.waiting.iter().any(|flight| flight.deadline <= now)) {
-            if gives_up {
+            if gives_up && self.elsewhere().is_none() {
                 let uri = &self.shared.nbd.uri;
                 tracing::error!(uri, requests = self.waiting.len(), "no connection within `reconnect`: requests fail");
             }
             for flight in std::mem::take(&mut self.waiting) {
                 match flight.deadline <= now {
-                    _ if gives_up => self.finish(io, flight, Err(Errno::EIO)),
                     true => self.finish(io, flight, Err(Errno::ETIMEDOUT)),
-                    false => self.waiting.push_back(flight),
+                    false => self.place(io, flight),
                 }
             }
         }
@@ -409,6 +418,7 @@ impl OnRemote {
             since: Instant::ZERO,
             deadline: Instant::MAX,
             promise: None,
+            is_passed_on: false,
             here: Here::default(),
         }
     }

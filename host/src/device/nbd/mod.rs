@@ -26,7 +26,7 @@ pub(super) mod syntax;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant, SystemTime};
@@ -73,9 +73,13 @@ pub(crate) struct Remote {
 /// The state that all workers share, and the thread that connects.
 struct Shared {
     nbd: syntax::Nbd,
+    /// For people: another device's is another one.
+    name: PathBuf,
     size: AtomicU64,
     /// The first offer, which all later connections have to match.
     offer: Offer,
+    /// It is only read, whatever the server offers.
+    read_only: bool,
     slots: usize,
     ledger: Mutex<Ledger>,
     mail: Mail<Letters>,
@@ -183,8 +187,10 @@ impl Remote {
         let (wanted, to_make) = mpsc::channel();
         let shared = Arc::new(Shared {
             nbd: nbd.clone(),
+            name: nbd.name().into(),
             size: AtomicU64::new(size),
             offer,
+            read_only,
             slots,
             ledger: Mutex::new(ledger),
             mail: Mail::new(),
@@ -203,7 +209,7 @@ impl Remote {
 impl Shared {
     /// Whether what was written can be lost until it is flushed.
     fn is_volatile(&self) -> bool {
-        self.offer.has(FLAG_SEND_FLUSH) && !self.offer.has(FLAG_READ_ONLY)
+        self.offer.has(FLAG_SEND_FLUSH) && !self.offer.has(FLAG_READ_ONLY) && !self.read_only
     }
 
     /// The missing parts of the offer (remote.4).
@@ -429,7 +435,7 @@ impl Device for Remote {
     }
 
     fn path(&self) -> Option<&Path> {
-        Some(Path::new(&self.shared.nbd.uri))
+        Some(&self.shared.name)
     }
 
     fn link(&self) -> Option<Link> {

@@ -48,6 +48,14 @@ pub enum NbdAddress {
     Unix(PathBuf),
 }
 
+impl Nbd {
+    /// Its name for people: exports that do not share it are told apart.
+    pub(super) fn name(&self) -> String {
+        let of = self.tls.as_ref().map(|tls| format!(",tls={}", tls.certificates.display()));
+        self.uri.clone() + &of.unwrap_or_default()
+    }
+}
+
 impl NbdAddress {
     /// All exports of a server share the disks behind it.
     pub(super) fn home(&self) -> u64 {
@@ -120,7 +128,8 @@ impl BackingKind for Nbd {
     }
 
     fn sharing(&self, _disk: Option<usize>) -> Sharing {
-        Sharing::Name(self.uri.clone())
+        // By other certificates it is asked and trusted otherwise; and of one text, paths may start elsewhere.
+        Sharing::Name(format!("{} {:?}", self.name(), self.address))
     }
 
     fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
@@ -316,6 +325,13 @@ mod tests {
         for text in ["nbd://far/x", "nbds://far/x,reconnect=30s,connections=1,tls=/etc/pki"] {
             assert_eq!(nbd(&nbd(text).about().written), nbd(text), "{text}");
         }
+    }
+
+    #[test]
+    fn exports_of_one_uri_share_it_unless_they_name_other_certificates() {
+        let sharing = |text: &str| nbd(text).sharing(None);
+        assert_eq!(sharing("nbds://far/x,tls=/a"), sharing("nbds://far/x,tls=/a,reconnect=1s,connections=1"));
+        assert_ne!(sharing("nbds://far/x,tls=/a"), sharing("nbds://far/x,tls=/b"));
     }
 
     #[test]
