@@ -213,6 +213,9 @@ def a_server_ends_though_its_config_file_cannot_be_read_to_its_end(t):
     os.mkfifo(file)
     server.process.send_signal(signal.SIGHUP)
     time.sleep(1)
+    control = Control(t, server)
+    control.ask("GET", "/v1/status?seconds=0.1")
+    control.ask("PATCH", "/v1/groups/a", {"weight": 7})
     server.stop(seconds=20)
 
 

@@ -6,8 +6,7 @@
 //! reload.3  A change by a command since, which the file takes back, is told as such.
 //! reload.4  A dry run tells the changes and warnings that a reload would.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fairlift::Handle;
 use fairlift::config::{Address, Backing, Config};
@@ -30,8 +29,8 @@ pub(crate) struct Reload {
     foreign: Vec<Foreign>,
     /// The last file.
     last: Mutex<Arc<Plan>>,
-    /// Whether it asks clients for a certificate, which is looked at while others wait for `last`.
-    verifies: AtomicBool,
+    /// Held while the file is read, which may last for ever: not by those who only look at `last`.
+    reading: Mutex<()>,
 }
 
 /// An export that began as something else than a disk at the start.
@@ -56,13 +55,12 @@ impl Reload {
             Foreign { export, backing, line }
         };
         let foreign = foreign.into_iter().map(found).collect();
-        let verifies = prepared.verifies.into();
-        Self { flags, endpoints, foreign, last: Mutex::new(prepared), verifies }
+        Self { flags, endpoints, foreign, last: Mutex::new(prepared), reading: Mutex::new(()) }
     }
 
-    fn last(&self) -> MutexGuard<'_, Arc<Plan>> {
+    fn last(&self) -> Arc<Plan> {
         // It is replaced as a whole, at the end.
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        Arc::clone(&self.last.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Reads the file: what there is to be.
@@ -170,11 +168,11 @@ impl ConfigFile for Reload {
     }
 
     fn verifies(&self) -> bool {
-        self.verifies.load(Ordering::Relaxed)
+        self.last().verifies
     }
 
     fn warnings(&self, handle: &Handle) -> Vec<String> {
-        let last = self.last().clone();
+        let last = self.last();
         let Some(now) = handle.state() else { return Vec::new() };
         let is_there = |foreign: &&Foreign| backing(&now.config, &foreign.export) == foreign.backing;
         let foreign = self.foreign.iter().filter(is_there).map(|foreign| foreign.line.clone());
@@ -186,7 +184,8 @@ impl ConfigFile for Reload {
     }
 
     fn read_again(&self, handle: &Handle, version: Option<u64>, dry_run: bool) -> Result<ReadAgain, NotRead> {
-        let mut last = self.last(); // One at a time.
+        let _one_at_a_time = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last();
         let Read { wanted, locks, prepared, now } = self.read(handle, &last, version)?;
         let Made { state, steps, suited } = match wanted {
             None => Made { state: now, steps: Vec::new(), suited: Vec::new() },
@@ -210,8 +209,7 @@ impl ConfigFile for Reload {
         let changes = steps.iter().map(line).chain(suited.iter().map(Step::to_string)).chain(locks).collect();
         let warnings = prepared.lines(ineffective::warnings(&state.config, &prepared.places));
         if !dry_run {
-            self.verifies.store(prepared.verifies, Ordering::Relaxed);
-            *last = Arc::new(prepared);
+            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(prepared);
         }
         Ok(ReadAgain { changes, warnings })
     }
