@@ -21,6 +21,9 @@ use crate::syntax::mistake::{Mistake, Wrong};
 use crate::syntax::place;
 use crate::ways;
 
+/// How often the file is read for one reload that meets other changes. Chosen: a change takes milliseconds, and few come that often.
+const TRIES: u32 = 20;
+
 /// The parts needed to read the file again.
 pub(crate) struct Reload {
     flags: ServeArgs,
@@ -186,20 +189,24 @@ impl ConfigFile for Reload {
     fn read_again(&self, handle: &Handle, version: Option<u64>, dry_run: bool) -> Result<ReadAgain, NotRead> {
         let _one_at_a_time = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let last = self.last();
-        let Read { wanted, locks, prepared, now } = self.read(handle, &last, version)?;
-        let Made { state, steps, suited } = match wanted {
-            None => Made { state: now, steps: Vec::new(), suited: Vec::new() },
-            Some(wanted) => {
-                let put = |edit: &mut Edit| {
-                    *edit = wanted;
-                    Ok(())
-                };
-                handle.change(put, Some(now.version), dry_run).map_err(|refused| match refused {
-                    Refused::Change { of, why } => {
-                        NotRead::Wrong(prepared.all(vec![refused_change(&of, &why, &prepared.places)]))
-                    }
-                    other => other.into(),
-                })?
+        let mut again = 1..TRIES;
+        let (Made { state, steps, suited }, locks, prepared) = loop {
+            let Read { wanted, locks, prepared, now } = self.read(handle, &last, version)?;
+            let Some(wanted) = wanted else {
+                break (Made { state: now, steps: Vec::new(), suited: Vec::new() }, locks, prepared);
+            };
+            let put = |edit: &mut Edit| {
+                *edit = wanted;
+                Ok(())
+            };
+            match handle.change(put, Some(now.version), dry_run) {
+                Ok(made) => break (made, locks, prepared),
+                // Another change has come while the file was read. The caller has asked for no version.
+                Err(Refused::Version { .. }) if version.is_none() && again.next().is_some() => {}
+                Err(Refused::Change { of, why }) => {
+                    return Err(NotRead::Wrong(prepared.all(vec![refused_change(&of, &why, &prepared.places)])));
+                }
+                Err(other) => return Err(other.into()),
             }
         };
         let locks = self.lock_anew(&prepared, locks, dry_run);
