@@ -1,5 +1,7 @@
 """The config file is read again while clients are served: all of its difference is made, or nothing."""
 
+import itertools
+
 from control import Control
 from harness import *
 from nbdclient import READ
@@ -38,6 +40,31 @@ def reload(server, text, *says):
     except AssertionError:
         raise AssertionError(f"the log does not say {missing()}, but {server.log()[before:]!r}") from None
     return server.log()[before:]
+
+
+@test(fairlift_only=True)
+def a_reload_by_signal_is_made_though_changes_come_by_command(t):
+    """Nobody has asked for a version: that there is another one by the time that the file was read is no reason to refuse it."""
+    others = "".join(f'[export.o{n}]\nbacking = "mem:1m"\ndisk = "d"\n' for n in range(150))
+    server = t.server(config=config(more=others))
+    control, is_over = Control(t, server), threading.Event()
+    control.ask("POST", "/v1/groups", {"path": "/x"})
+
+    def changes():
+        for weight in itertools.cycle(range(1, 1001)):
+            if is_over.is_set():
+                return
+            control.ask("PATCH", "/v1/groups/x", {"weight": weight})
+
+    def reloads():
+        try:
+            for n in range(40):
+                said = reload(server, config(more=others, a=f'description = "{n}"'), f'reloaded: export "a": description "{n}"')
+                assert "not reloaded" not in said, said
+        finally:
+            is_over.set()
+
+    at_once(changes, reloads)
 
 
 def exports(t, server):

@@ -1,5 +1,6 @@
 """How a server ends: in order when asked, at once when asked twice."""
 
+from control import Control
 from harness import *
 from nbdclient import READ, WRITE, Closed, dial
 
@@ -197,6 +198,10 @@ def a_server_ends_though_a_change_never_does(t):
     os.mkfifo(pipe)
     t.start(BINARY, "set", "export", "a", f"faults={pipe}", "--control", f"unix:{server.socket}.control.sock", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     time.sleep(1)
+    # The control server goes on, as far as nothing is asked that waits for the change.
+    t.start(BINARY, "trace", "-o", t.path("traced"), "--control", f"unix:{server.socket}.control.sock", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(1)
+    Control(t, server).ask("GET", "/v1/openapi.json")
     server.stop(seconds=20)
 
 
@@ -208,6 +213,9 @@ def a_server_ends_though_its_config_file_cannot_be_read_to_its_end(t):
     os.mkfifo(file)
     server.process.send_signal(signal.SIGHUP)
     time.sleep(1)
+    control = Control(t, server)
+    control.ask("GET", "/v1/status?seconds=0.1")
+    control.ask("PATCH", "/v1/groups/a", {"weight": 7})
     server.stop(seconds=20)
 
 

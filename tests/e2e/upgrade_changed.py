@@ -44,6 +44,21 @@ def an_export_that_was_added_with_a_size_keeps_it(t):
 
 
 @test(fairlift_only=True)
+def a_group_that_no_file_names_goes_over_though_its_export_has_gone(t):
+    server = t.server(f"a=file:{t.image('image', MIB)}")
+    add = lambda name: server.control("add", "export", f"{name}=file:{t.image(name + '.img', MIB)}", f"group=/sandboxes/{name}")
+    add("b")
+    server.control("set", "group", "/sandboxes/b", "weight=300", "max=riops=900")
+    server.control("remove", "export", "b")
+    upgrade(server)
+    add("c")
+    upgrade(server)
+    group = Control(t, server).ask("GET", "/v1/groups/sandboxes/b")
+    equal((group["weight"], group["max"]), (300, {"riops": 900}), "the group after two upgrades")
+    server.serves("c")
+
+
+@test(fairlift_only=True)
 def exports_of_one_disk_go_over_in_whatever_order_they_came(t):
     whole = data(SIZE)
     backing = f"overlay:base={t.image('base.img', SIZE, (0, whole))},top={t.path('a.top')}"

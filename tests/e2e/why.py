@@ -104,6 +104,19 @@ def all_tenants_and_one_by_its_path(t):
 
 
 @test(fairlift_only=True)
+def a_tenant_on_two_disks_is_told_of_each_what_its_clients_do_there(t):
+    server = t.server(config=tenants('scheduler = "fair"') + '[export.spare]\nbacking = "mem:64m"\ngroup = "/alice"\n')
+    with server.connect("spare") as client:
+        client.write(0, random.randbytes(MIB))  # zeroes would be a hole of a few bytes
+        client.send(*(client.request(nbdclient.READ, 0, MIB) for _ in range(32)))  # and takes no reply
+        why(t, server, "reply", "takes its replies slowly", export="spare")
+        why(t, server, "nobody", "no client is connected to an export of /alice on d")
+        Load(t, server, "alice", 8)
+        said = why(t, server, "device", "the device: ")
+        equal(said["connections"], 1, "the connections on the disk")
+
+
+@test(fairlift_only=True)
 def a_client_that_asks_for_nothing(t):
     server = t.server(config=tenants('scheduler = "fair"'))
     with server.connect("alice"):

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fairlift::config::Export;
 use fairlift::control::view::DiskView;
 use fairlift::control::{State, View};
 use fairlift_core::queue::Figures;
@@ -39,7 +40,7 @@ pub(super) struct Activity {
     pub(super) in_flight: u32,
 }
 
-/// For how long commands of a group's clients have waited outside the queues, in nanoseconds, added up.
+/// For how long commands of a group's clients on a disk have waited outside the queues, in nanoseconds, added up.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Outside {
     /// Not taken in, for want of memory and of room.
@@ -49,18 +50,20 @@ pub(super) struct Outside {
     reply: u64,
 }
 
-/// The waits outside at one moment, by group.
-pub(super) fn outside<'a>(state: &'a State, view: &View) -> BTreeMap<&'a str, Outside> {
+/// The waits outside at one moment, by disk and group: a client's are those of the disk that its export is on.
+pub(super) type AllOutside<'a> = BTreeMap<(&'a str, &'a str), Outside>;
+
+pub(super) fn outside<'a>(state: &'a State, view: &View) -> AllOutside<'a> {
     let config = &state.config;
-    let groups: BTreeMap<&str, &str> = config
-        .exports
-        .iter()
-        .map(|export| (&*export.name, &*config.groups[usize::from(export.group.0)].path))
-        .collect();
-    let mut all: BTreeMap<&str, Outside> = BTreeMap::new();
+    let place = |export: &'a Export| {
+        let (disk, group) = (&config.disks[export.disk?].name, &config.groups[usize::from(export.group.0)].path);
+        Some((&*export.name, (&**disk, &**group)))
+    };
+    let places: BTreeMap<&str, (&str, &str)> = config.exports.iter().filter_map(place).collect();
+    let mut all = AllOutside::new();
     for client in view.clients.iter().filter(|client| client.held.is_some() || client.unsent.is_some()) {
-        let Some(path) = client.export.as_deref().and_then(|name| groups.get(name)) else { continue };
-        let outside = all.entry(path).or_default();
+        let Some(place) = client.export.as_deref().and_then(|name| places.get(name)) else { continue };
+        let outside = all.entry(*place).or_default();
         match client.held {
             Some((Part::Memory, since)) => outside.memory += view.at.since(since).as_nanos(),
             Some((Part::Room, since)) => outside.room += view.at.since(since).as_nanos(),
@@ -75,19 +78,20 @@ pub(super) fn outside<'a>(state: &'a State, view: &View) -> BTreeMap<&'a str, Ou
 
 /// The work of each group on a disk, by its path.
 pub(super) struct All<'a> {
+    disk: &'a str,
     now: BTreeMap<&'a str, &'a Figures>,
     was: BTreeMap<&'a str, &'a Figures>,
     /// The waits outside at both moments.
-    outside: [BTreeMap<&'a str, Outside>; 2],
+    outside: [AllOutside<'a>; 2],
 }
 
 impl<'a> All<'a> {
-    pub(super) fn new(disk: &'a DiskView, was: Option<&'a DiskView>, outside: [BTreeMap<&'a str, Outside>; 2]) -> Self {
+    pub(super) fn new(disk: &'a DiskView, was: Option<&'a DiskView>, outside: [AllOutside<'a>; 2]) -> Self {
         let by_path = |disk: &'a DiskView| disk.groups.iter().map(|group| (&*group.path, &group.figures));
         // A group that has come since the first look begins with what it had before it went.
         let began = disk.groups.iter().filter_map(|group| Some((&*group.path, &**group.began.as_ref()?)));
         let was = began.chain(was.into_iter().flat_map(by_path)).collect();
-        Self { now: by_path(disk).collect(), was, outside }
+        Self { disk: &disk.name, now: by_path(disk).collect(), was, outside }
     }
 
     /// The groups that have done anything since the start.
@@ -108,7 +112,8 @@ impl<'a> All<'a> {
         if let Some(was) = self.was.get(path) {
             activity = activity.since(&Activity::of(was));
         }
-        let [before, after] = [0, 1].map(|at: usize| self.outside[at].get(path).copied().unwrap_or_default());
+        let [before, after] =
+            [0, 1].map(|at: usize| self.outside[at].get(&(self.disk, path)).copied().unwrap_or_default());
         let mut spend = |part, before, after: u64| {
             let more = after.saturating_sub(before);
             activity.times.spend(part, Duration::from_nanos(more));

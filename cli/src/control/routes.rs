@@ -263,7 +263,7 @@ impl App {
             Does::Gateways => Ok(json_response(&pools::gateways(&ask(move || self.handle.pools()).await?))),
             Does::Why => self.why(&request).await,
             Does::WhyAll => self.why_all(&request).await,
-            Does::Trace => self.trace(request),
+            Does::Trace => self.trace(request).await,
             Does::Metrics => self.metrics(role, metrics::Format::wanted(&request.headers)).await,
             Does::Events => self.events(request),
             Does::Change(act, kind) => self.one_change(act, kind, request).await,

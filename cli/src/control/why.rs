@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use fairlift::access::Grant;
-use fairlift::config::{Config, Export};
+use fairlift::config::Export;
 use fairlift::control::view::{ClientView, DiskView, GroupView, OwnQueue};
 use fairlift::control::{State, View};
 use fairlift_core::ceiling::{Rate, Rates};
@@ -51,9 +51,8 @@ struct Look<'a> {
     disk: &'a DiskView,
     was: Option<&'a DiskView>,
     on_disk: &'a OnDisk<'a>,
-    /// The numbers of the workers that serve the tenant, and its connections.
-    workers: Vec<usize>,
-    connections: usize,
+    /// Its connections to exports on the disk.
+    clients: Vec<&'a ClientView>,
 }
 
 /// The work of groups on a disk.
@@ -100,11 +99,9 @@ fn of<'a>(
 ) -> Option<Value> {
     let config = &state.config;
     let disk = &config.disks[found.disk?].name;
-    let group = |name: &str| config.exports.iter().find(|one| one.name == name).map(|one| one.group);
-    let clients = after.clients.iter();
+    let place = |name: &str| config.exports.iter().find(|one| one.name == name).map(|one| (one.group, one.disk));
     // In the root group each connection is a tenant of its own.
-    let mine = clients.filter(|client| client.export.as_deref().and_then(group) == Some(found.group));
-    let workers: Vec<usize> = mine.map(|client| client.worker.into()).collect();
+    let is_mine = |client: &&ClientView| client.export.as_deref().and_then(place) == Some((found.group, found.disk));
     let disk = after.disks.iter().find(|one| one.name == *disk)?;
     let was = before.disks.iter().find(|one| one.name == disk.name);
     let length = seconds(after.at.since(before.at));
@@ -123,8 +120,7 @@ fn of<'a>(
         disk,
         was,
         on_disk,
-        connections: workers.len(),
-        workers,
+        clients: after.clients.iter().filter(is_mine).collect(),
     };
     Some(look.answer(&found.name))
 }
@@ -153,7 +149,7 @@ impl Look<'_> {
             "iops": activity.ops as f64 / self.seconds,
             "bps": activity.bytes as f64 / self.seconds,
             "outstanding": outstanding,
-            "connections": self.connections,
+            "connections": self.clients.len(),
             "latency": self.latency(),
             "cache": self.evicted(),
             "causes": causes.iter().map(|Cause { name, part, says }| json!({
@@ -220,18 +216,10 @@ impl Look<'_> {
         self.on_disk.all.of(path)
     }
 
-    fn clients<'a>(&'a self, view: &'a View, path: &'a str) -> impl Iterator<Item = &'a ClientView> {
-        let Config { exports, groups, .. } = &*self.state.config;
-        let is_mine = move |name: &str| {
-            exports.iter().any(|export| export.name == name && groups[usize::from(export.group.0)].path == path)
-        };
-        view.clients.iter().filter(move |client| client.export.as_deref().is_some_and(is_mine))
-    }
-
     /// All that took a part of the tenant's time (why.1).
     fn causes(&self, activity: &Activity) -> Vec<Cause> {
-        if self.connections == 0 {
-            let says = format!("no client is connected to an export of {}", self.tenant);
+        if self.clients.is_empty() {
+            let says = format!("no client is connected to an export of {} on {}", self.tenant, self.disk.name);
             return vec![Cause { name: "nobody", part: 1.0, says }];
         }
         let active = activity.active_part(self.seconds);
@@ -258,7 +246,7 @@ impl Look<'_> {
     fn client(&self, activity: &Activity, active: f64) -> Cause {
         let part = 1.0 - active;
         let says = if activity.ops == 0 && activity.times.sum() == Duration::ZERO {
-            format!("the client asks for nothing ({})", plural(self.connections, "connection"))
+            format!("the client asks for nothing ({})", plural(self.clients.len(), "connection"))
         } else {
             let pause = part * self.seconds * f64::from(activity.streams.max(1)) / activity.ops.max(1) as f64;
             format!(
@@ -334,19 +322,19 @@ impl Look<'_> {
 
     /// Which bound is reached where there is no room.
     fn bound(&self, activity: &Activity) -> String {
-        let limits = &self.state.config.limits;
+        let (limits, connections) = (&self.state.config.limits, self.clients.len() as f64);
         let waiting = self.disk.in_flight + self.disk.waiting;
         if f64::from(waiting) >= 0.8 * f64::from(self.disk.nr_requests) {
             return format!("the queue of {} is full (nr_requests = {})", self.disk.name, self.disk.nr_requests);
         }
-        if f64::from(activity.open) >= 0.8 * f64::from(limits.connection_requests) * self.connections as f64 {
+        if f64::from(activity.open) >= 0.8 * f64::from(limits.connection_requests) * connections {
             let most = limits.connection_requests;
             return format!("the client asks for more at once than a connection may (connection_requests = {most})");
         }
         let bytes = activity.bytes as f64 / activity.ops.max(1) as f64 * f64::from(activity.open);
         // A connection that is held back, and has neither as many requests as it may nor a full queue, has as many bytes.
-        let is_held = self.clients(self.after, self.tenant).any(|client| client.held.is_some());
-        if is_held || bytes >= 0.5 * limits.connection_memory as f64 * self.connections as f64 {
+        let is_held = self.clients.iter().any(|client| client.held.is_some());
+        if is_held || bytes >= 0.5 * limits.connection_memory as f64 * connections {
             let most = limits.connection_memory >> 20;
             return format!(
                 "the client asks for more bytes at once than a connection may (connection_memory = {most} MiB)"
@@ -573,7 +561,8 @@ impl Look<'_> {
 
     /// The busiest of the workers that serve the tenant, if it has no time left.
     fn busiest(&self) -> Option<usize> {
-        let most = self.workers.iter().copied().max_by(|one, two| self.busy(*one).0.total_cmp(&self.busy(*two).0))?;
+        let workers = self.clients.iter().map(|client| usize::from(client.worker));
+        let most = workers.max_by(|one, two| self.busy(*one).0.total_cmp(&self.busy(*two).0))?;
         (self.busy(most).0 >= BUSY).then_some(most)
     }
 

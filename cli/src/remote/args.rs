@@ -20,6 +20,12 @@ fn seconds(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|seconds| *seconds > 0.0).ok_or_else(|| "takes a number of seconds, such as 0.5".into())
 }
 
+/// The time that a server looks at its work for (`routes/look.rs`). It refuses others, and a screen would go on without.
+fn look(text: &str) -> Result<f64, String> {
+    let is_it = |seconds: &f64| (0.05..=60.0).contains(seconds);
+    seconds(text).ok().filter(is_it).ok_or_else(|| "takes a number of seconds from 0.05 to 60, such as 0.5".into())
+}
+
 fn kinds() -> PossibleValuesParser {
     PossibleValuesParser::new(KINDS.map(|(name, _)| name))
 }
@@ -31,7 +37,7 @@ fn kinds() -> PossibleValuesParser {
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     /// The time to measure
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = look)]
     pub(crate) seconds: f64,
     #[command(flatten)]
     pub(crate) at: At,
@@ -53,7 +59,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,
     /// The time between refreshes
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = look)]
     pub(crate) seconds: f64,
     #[command(flatten)]
     pub(crate) at: At,
@@ -66,7 +72,7 @@ pub(crate) struct WhyArgs {
     #[arg(value_name = "EXPORT|PATH", add = ArgValueCandidates::new(complete::exports_and_groups))]
     pub(crate) of: Option<String>,
     /// The time to measure
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = look)]
     pub(crate) seconds: f64,
     #[command(flatten)]
     pub(crate) at: At,
@@ -302,4 +308,20 @@ impl UpgradeArgs {
 pub(crate) struct ReloadArgs {
     #[command(flatten)]
     pub(crate) how: How,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::args::Cli;
+
+    #[test]
+    fn a_look_is_as_long_as_a_server_looks() {
+        for command in ["status", "top", "why"] {
+            let is_taken = |seconds: &str| Cli::try_parse_from(["fairlift", command, "--seconds", seconds]).is_ok();
+            assert_eq!(["0.05", "60"].map(is_taken), [true; 2], "{command}");
+            assert_eq!(["0.04", "61", "inf", "NaN"].map(is_taken), [false; 4], "{command}");
+        }
+    }
 }

@@ -4,6 +4,8 @@
 //!            the config does not have, with their weight and bounds.
 //! carried.2  All else that was changed by hand is a difference, and refused: the file is to say it, or a reload to take it back.
 
+use std::collections::HashSet;
+
 use fairlift::config::Config;
 use fairlift::control::Edit;
 use serde::Deserialize;
@@ -22,7 +24,16 @@ const FOUND: [&str; 2] = ["block_device", "connections"];
 struct Settings<'a> {
     #[serde(borrow)]
     exports: Vec<&'a RawValue>,
-    groups: Value,
+    #[serde(borrow)]
+    groups: &'a RawValue,
+}
+
+/// A group, and those below it.
+#[derive(Deserialize)]
+struct Branch<'a> {
+    path: String,
+    #[serde(borrow)]
+    groups: Vec<&'a RawValue>,
 }
 
 /// A config with the additions to a server: its settings, and which exports were added. `sized`: those with a size of their own, for the size that is
@@ -35,14 +46,12 @@ pub(super) fn with_added(
     settings: &RawValue,
     (added, sized): (&[String], &[String]),
 ) -> Result<Config, String> {
-    if added.is_empty() {
-        return Ok(config);
-    }
     let Settings { exports, groups: tree } = serde_json::from_str(settings.get()).map_err(|why| why.to_string())?;
-    let known: Vec<_> = config.groups.iter().map(|group| group.path.clone()).collect();
-    let mut edit = Edit::from(config);
     let mut list = Vec::new();
-    for export in exports {
+    let known: HashSet<&str> = config.groups.iter().map(|group| &*group.path).collect();
+    groups(tree, &known, &mut list).map_err(|why| why.to_string())?;
+    let mut edit = Edit::from(config);
+    for export in exports.into_iter().filter(|_| !added.is_empty()) {
         let export: Map<String, Value> = serde_json::from_str(export.get()).map_err(|why| why.to_string())?;
         let name = export.get("name").and_then(Value::as_str).unwrap_or_default();
         if !added.iter().any(|one| one == name) || edit.config.exports.iter().any(|one| one.name == name) {
@@ -58,25 +67,20 @@ pub(super) fn with_added(
         keys.insert("add".into(), json!("export"));
         list.push(Value::Object(keys));
     }
-    if !list.is_empty() {
-        groups(&tree, &mut |group| {
-            let path = group.get("path").and_then(Value::as_str).unwrap_or_default();
-            if !known.iter().any(|one| one == path) {
-                let mut keys = group.clone();
-                keys.retain(|key, _| live_group_keys().any(|live| live == key));
-                keys.extend([("set".to_owned(), json!("group")), ("name".to_owned(), json!(path))]);
-                list.push(Value::Object(keys));
-            }
-        });
-    }
     Changes::new(&mut edit, &ways::Flags::default(), false).transaction(&Value::Array(list))?;
     Ok(edit.config)
 }
 
-fn groups(tree: &Value, show: &mut impl FnMut(&Map<String, Value>)) {
-    let Some(group) = tree.as_object() else { return };
-    show(group);
-    group.get("groups").and_then(Value::as_array).into_iter().flatten().for_each(|below| groups(below, show));
+/// Adds the groups of a tree that are not known, each after the one above it: also those that no export is in any more.
+fn groups(tree: &RawValue, known: &HashSet<&str>, list: &mut Vec<Value>) -> serde_json::Result<()> {
+    let Branch { path, groups: below } = serde_json::from_str(tree.get())?;
+    if !known.contains(&*path) {
+        let mut keys: Map<String, Value> = serde_json::from_str(tree.get())?;
+        keys.retain(|key, _| live_group_keys().any(|live| live == key));
+        keys.extend([("add".to_owned(), json!("group")), ("name".to_owned(), json!(path))]);
+        list.push(Value::Object(keys));
+    }
+    below.into_iter().try_for_each(|one| groups(one, known, list))
 }
 
 #[cfg(test)]
@@ -112,5 +116,20 @@ mod tests {
         let weights: Vec<_> = config.groups.iter().map(|group| (&*group.path, group.weight.get())).collect();
         assert_eq!(weights, [("/", 100), ("/t", 200), ("/t/a", 300)]);
         assert!(config.bounds.contains_key("/t/a") && !config.bounds.contains_key("/t"));
+    }
+
+    /// carried.1: as the group of an export that was removed.
+    #[test]
+    fn a_group_goes_over_though_no_export_is_in_it() {
+        let export = json!({"name": "a", "backing": "null:1048576", "group": "/a"});
+        let of = |path: &str, below: Value| json!({"path": path, "weight": 300, "exports": [], "groups": below});
+        let tree = of("/", json!([of("/a", json!([])), of("/left", json!([of("/left/below", json!([]))]))]));
+        let settings = serde_json::value::to_raw_value(&json!({"exports": [export], "groups": tree})).unwrap();
+        for added in [&["a".to_owned()][..], &[]] {
+            let config = with_added(config(), &settings, (added, &[])).unwrap();
+            let paths: Vec<_> = config.groups.iter().map(|group| (&*group.path, group.weight.get())).collect();
+            assert_eq!(paths, [("/", 100), ("/a", 300), ("/left", 300), ("/left/below", 300)]);
+            assert_eq!(config.exports.len(), added.len());
+        }
     }
 }

@@ -6,8 +6,7 @@
 //! reload.3  A change by a command since, which the file takes back, is told as such.
 //! reload.4  A dry run tells the changes and warnings that a reload would.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fairlift::Handle;
 use fairlift::config::{Address, Backing, Config};
@@ -22,6 +21,9 @@ use crate::syntax::mistake::{Mistake, Wrong};
 use crate::syntax::place;
 use crate::ways;
 
+/// How often the file is read for one reload that meets other changes. Chosen: a change takes milliseconds, and few come that often.
+const TRIES: u32 = 20;
+
 /// The parts needed to read the file again.
 pub(crate) struct Reload {
     flags: ServeArgs,
@@ -30,8 +32,8 @@ pub(crate) struct Reload {
     foreign: Vec<Foreign>,
     /// The last file.
     last: Mutex<Arc<Plan>>,
-    /// Whether it asks clients for a certificate, which is looked at while others wait for `last`.
-    verifies: AtomicBool,
+    /// Held while the file is read, which may last for ever: not by those who only look at `last`.
+    reading: Mutex<()>,
 }
 
 /// An export that began as something else than a disk at the start.
@@ -56,13 +58,12 @@ impl Reload {
             Foreign { export, backing, line }
         };
         let foreign = foreign.into_iter().map(found).collect();
-        let verifies = prepared.verifies.into();
-        Self { flags, endpoints, foreign, last: Mutex::new(prepared), verifies }
+        Self { flags, endpoints, foreign, last: Mutex::new(prepared), reading: Mutex::new(()) }
     }
 
-    fn last(&self) -> MutexGuard<'_, Arc<Plan>> {
+    fn last(&self) -> Arc<Plan> {
         // It is replaced as a whole, at the end.
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        Arc::clone(&self.last.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Reads the file: what there is to be.
@@ -170,11 +171,11 @@ impl ConfigFile for Reload {
     }
 
     fn verifies(&self) -> bool {
-        self.verifies.load(Ordering::Relaxed)
+        self.last().verifies
     }
 
     fn warnings(&self, handle: &Handle) -> Vec<String> {
-        let last = self.last().clone();
+        let last = self.last();
         let Some(now) = handle.state() else { return Vec::new() };
         let is_there = |foreign: &&Foreign| backing(&now.config, &foreign.export) == foreign.backing;
         let foreign = self.foreign.iter().filter(is_there).map(|foreign| foreign.line.clone());
@@ -186,21 +187,26 @@ impl ConfigFile for Reload {
     }
 
     fn read_again(&self, handle: &Handle, version: Option<u64>, dry_run: bool) -> Result<ReadAgain, NotRead> {
-        let mut last = self.last(); // One at a time.
-        let Read { wanted, locks, prepared, now } = self.read(handle, &last, version)?;
-        let Made { state, steps, suited } = match wanted {
-            None => Made { state: now, steps: Vec::new(), suited: Vec::new() },
-            Some(wanted) => {
-                let put = |edit: &mut Edit| {
-                    *edit = wanted;
-                    Ok(())
-                };
-                handle.change(put, Some(now.version), dry_run).map_err(|refused| match refused {
-                    Refused::Change { of, why } => {
-                        NotRead::Wrong(prepared.all(vec![refused_change(&of, &why, &prepared.places)]))
-                    }
-                    other => other.into(),
-                })?
+        let _one_at_a_time = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last();
+        let mut again = 1..TRIES;
+        let (Made { state, steps, suited }, locks, prepared) = loop {
+            let Read { wanted, locks, prepared, now } = self.read(handle, &last, version)?;
+            let Some(wanted) = wanted else {
+                break (Made { state: now, steps: Vec::new(), suited: Vec::new() }, locks, prepared);
+            };
+            let put = |edit: &mut Edit| {
+                *edit = wanted;
+                Ok(())
+            };
+            match handle.change(put, Some(now.version), dry_run) {
+                Ok(made) => break (made, locks, prepared),
+                // Another change has come while the file was read. The caller has asked for no version.
+                Err(Refused::Version { .. }) if version.is_none() && again.next().is_some() => {}
+                Err(Refused::Change { of, why }) => {
+                    return Err(NotRead::Wrong(prepared.all(vec![refused_change(&of, &why, &prepared.places)])));
+                }
+                Err(other) => return Err(other.into()),
             }
         };
         let locks = self.lock_anew(&prepared, locks, dry_run);
@@ -210,8 +216,7 @@ impl ConfigFile for Reload {
         let changes = steps.iter().map(line).chain(suited.iter().map(Step::to_string)).chain(locks).collect();
         let warnings = prepared.lines(ineffective::warnings(&state.config, &prepared.places));
         if !dry_run {
-            self.verifies.store(prepared.verifies, Ordering::Relaxed);
-            *last = Arc::new(prepared);
+            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(prepared);
         }
         Ok(ReadAgain { changes, warnings })
     }

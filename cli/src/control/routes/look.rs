@@ -123,11 +123,11 @@ impl App {
         Ok((state, before, after))
     }
 
-    pub(super) fn trace(self, request: ApiRequest) -> Answer {
+    pub(super) async fn trace(self, request: ApiRequest) -> Answer {
         let ApiRequest { query, who, role, .. } = request;
         let seconds = seconds(&query, 5.0, 3600.0)?;
-        let state = self.handle.state().ok_or(Refused::Ended)?;
-        let trace = self.handle.trace();
+        let handle = self.handle.clone();
+        let (state, trace) = ask(move || Some((handle.state()?, handle.trace()))).await?.ok_or(Refused::Ended)?;
         let trace = trace.ok_or_else(|| Failure(StatusCode::CONFLICT, "a trace is being taken already".into()))?;
         let export = match query.get("export") {
             None => None,
