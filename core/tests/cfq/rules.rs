@@ -318,6 +318,21 @@ fn a_read_does_not_wait_for_the_end_of_an_asynchronous_slice() {
     assert!(sim.clients[reader].longest_wait <= ms(20), "{}", sim.clients[reader].longest_wait);
 }
 
+/// preempt.1: a writer waits for the reads in the device, and each that ends brings another.
+#[test]
+fn a_writer_that_has_sent_nothing_yet_is_not_taken_over_from() {
+    for (priority, apart, least) in [(BE, true, 1000), (BE, false, 1000), (RT, false, 8)] {
+        let mut sim = Sim::new(DISK, 8, &[]);
+        let groups = [(); 2].map(|()| if apart { sim.group(ROOT, 100) } else { ROOT });
+        let writer = sim.reader(groups[0], 64);
+        sim.clients[writer].op = Op::Write;
+        sim.client(groups[1], Sim::at(priority, 4), 8);
+        sim.run(secs(2));
+        let got = sim.run(secs(10));
+        assert!(got[writer] >= least && got[1] >= 1000, "{priority:?}, apart: {apart}: {got:?}");
+    }
+}
+
 /// preempt.1, preempt.4: nobody starves by being taken over from.
 #[test]
 fn readers_that_seek_side_by_side_do_not_keep_a_third_from_the_device() {
