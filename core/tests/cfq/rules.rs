@@ -126,6 +126,23 @@ fn a_stream_that_sends_all_at_once_and_asks_again_leaves_others_their_turns() {
     assert!(got[0].min(got[1]) * 2 > got[0].max(got[1]), "{got:?}");
 }
 
+/// slice.2: while a stream pauses and nobody else asks, its turn lasts, and costs it nothing.
+#[test]
+fn a_stream_that_was_away_from_an_idle_disk_does_not_pay_for_the_pause() {
+    for op in [Op::Read, Op::Write] {
+        for are_apart in [true, false] {
+            let mut sim = Sim::new(DISK, 4, &[]);
+            let groups = [(); 2].map(|()| if are_apart { sim.group(ROOT, 100) } else { ROOT });
+            let (rare, other) = (sim.reader(groups[0], 1), sim.reader(groups[1], 1));
+            (sim.clients[rare].op, sim.clients[rare].think) = (op, secs(10));
+            sim.clients[other].starts = at(9000);
+            sim.run(secs(30));
+            let waited = sim.clients[rare].longest_wait;
+            assert!(sim.clients[rare].done == 3 && waited <= ms(300), "{op:?}, apart: {are_apart}: {waited}");
+        }
+    }
+}
+
 /// vtime.3: absence earns no claim.
 #[test]
 fn who_was_away_gets_no_more_than_its_share_when_it_is_back() {

@@ -107,6 +107,8 @@ pub(super) struct Group {
     /// Requests in the device: asynchronous, synchronous.
     pub(super) in_flight: [u32; 2],
     pub(super) last_dispatch: Instant,
+    /// When the device last answered one of them.
+    pub(super) last_end: Instant,
     pub(super) think: ThinkTime,
     /// The workload that continues at its next turn.
     pub(super) saved: Option<Workload>,
@@ -128,6 +130,7 @@ impl Group {
             busy_sync: 0,
             in_flight: [0; 2],
             last_dispatch: Instant::ZERO,
+            last_end: Instant::ZERO,
             think: ThinkTime::default(),
             saved: None,
             asyncs: [NIL; ASYNCS],
