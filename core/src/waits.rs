@@ -60,21 +60,17 @@ impl Times {
         Duration::from_nanos(self.0[part as usize])
     }
 
-    /// Each part, in nanoseconds.
-    pub(crate) fn each(&self) -> impl Iterator<Item = u64> {
-        self.0.into_iter()
-    }
-
     /// All parts together.
     #[must_use]
     pub fn sum(&self) -> Duration {
-        Duration::from_nanos(self.0.iter().sum())
+        Duration::from_nanos(self.0.iter().fold(0, |sum, part| sum.saturating_add(*part)))
     }
 
     /// Adds time to a part.
     #[inline]
     pub fn spend(&mut self, part: Part, time: Duration) {
-        self.0[part as usize] += time.as_nanos();
+        let sum = &mut self.0[part as usize];
+        *sum = sum.saturating_add(time.as_nanos());
     }
 
     /// Adds another's time.

@@ -221,6 +221,36 @@ fn a_removed_group_waits_for_the_removed_ones_below_it() {
     assert_eq!(news(&log)[1..], ["group /a/x gone", "group /a gone"]);
 }
 
+/// queue.11: under bfq two streams share the queue of one of them, which moves and goes while the device has a request of the other.
+#[test]
+fn a_group_can_go_whose_last_stream_has_shared_its_queue() {
+    let settings = Settings {
+        depth: 4,
+        nr_requests: 16,
+        groups: vec![Group::root(), group("/a", GroupId::ROOT), group("/b", GroupId::ROOT)],
+        ..Settings::new(Kind::Bfq, Limits::new(1_000_000))
+    };
+    let mut queue = Queue::new(settings);
+    let (host, guest) = (queue.add_stream(stream(A)), queue.add_stream(stream(A)));
+    for (token, from) in [(1, host), (2, guest), (3, host), (4, guest)] {
+        queue.submit(at(token), read(from, token * 100, token)).unwrap();
+        let out = starts(&mut queue, at(token));
+        if token < 4 {
+            out.into_iter().for_each(|(_, tag)| queue.handle_completion(at(token), tag, Outcome::Done));
+        } else {
+            let mut merges = 0;
+            queue.counters(&mut |name, count| merges += if name == "queue_merges" { count } else { 0 });
+            assert_eq!((out.len(), merges), (1, 1));
+            queue.change_stream(at(5), host, stream(B));
+            queue.remove_stream(host);
+            queue.remove_group(at(5), B).unwrap();
+            queue.handle_completion(at(6), out[0].1, Outcome::Done);
+        }
+    }
+    queue.remove_stream(guest);
+    queue.remove_group(at(7), A).unwrap();
+}
+
 /// queue.12: parents first, though the number of a child may be the smaller one; and those that leave until they have left.
 #[test]
 fn a_scheduler_that_takes_over_sees_the_groups_and_streams_that_there_are() {

@@ -217,6 +217,12 @@ impl RequestTable {
         self.row(id).state == State::InList
     }
 
+    /// All of a list that are at the device, or were turned back: a look at the whole table.
+    pub(super) fn sent_of(&self, owner: u32) -> Vec<RequestId> {
+        let is_sent = |row: &Row| row.owner == owner && matches!(row.state, State::Out | State::Requeued);
+        (0..).zip(&self.rows).filter(|(_, row)| is_sent(row)).map(|(id, _)| RequestId(id)).collect()
+    }
+
     /// All that wait in lists: a look at the whole table.
     pub(super) fn in_lists(&self) -> impl Iterator<Item = RequestId> + '_ {
         (0..self.rows.len() as u32).map(RequestId).filter(|id| self.is_in_list(*id))

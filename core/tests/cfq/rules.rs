@@ -126,6 +126,23 @@ fn a_stream_that_sends_all_at_once_and_asks_again_leaves_others_their_turns() {
     assert!(got[0].min(got[1]) * 2 > got[0].max(got[1]), "{got:?}");
 }
 
+/// slice.2: while a stream pauses and nobody else asks, its turn lasts, and costs it nothing.
+#[test]
+fn a_stream_that_was_away_from_an_idle_disk_does_not_pay_for_the_pause() {
+    for op in [Op::Read, Op::Write] {
+        for are_apart in [true, false] {
+            let mut sim = Sim::new(DISK, 4, &[]);
+            let groups = [(); 2].map(|()| if are_apart { sim.group(ROOT, 100) } else { ROOT });
+            let (rare, other) = (sim.reader(groups[0], 1), sim.reader(groups[1], 1));
+            (sim.clients[rare].op, sim.clients[rare].think) = (op, secs(10));
+            sim.clients[other].starts = at(9000);
+            sim.run(secs(30));
+            let waited = sim.clients[rare].longest_wait;
+            assert!(sim.clients[rare].done == 3 && waited <= ms(300), "{op:?}, apart: {are_apart}: {waited}");
+        }
+    }
+}
+
 /// vtime.3: absence earns no claim.
 #[test]
 fn who_was_away_gets_no_more_than_its_share_when_it_is_back() {
@@ -316,6 +333,21 @@ fn a_read_does_not_wait_for_the_end_of_an_asynchronous_slice() {
     sim.clients[reader].think = ms(300);
     sim.run(secs(10));
     assert!(sim.clients[reader].longest_wait <= ms(20), "{}", sim.clients[reader].longest_wait);
+}
+
+/// preempt.1: a writer waits for the reads in the device, and each that ends brings another.
+#[test]
+fn a_writer_that_has_sent_nothing_yet_is_not_taken_over_from() {
+    for (priority, apart, least) in [(BE, true, 1000), (BE, false, 1000), (RT, false, 8)] {
+        let mut sim = Sim::new(DISK, 8, &[]);
+        let groups = [(); 2].map(|()| if apart { sim.group(ROOT, 100) } else { ROOT });
+        let writer = sim.reader(groups[0], 64);
+        sim.clients[writer].op = Op::Write;
+        sim.client(groups[1], Sim::at(priority, 4), 8);
+        sim.run(secs(2));
+        let got = sim.run(secs(10));
+        assert!(got[writer] >= least && got[1] >= 1000, "{priority:?}, apart: {apart}: {got:?}");
+    }
 }
 
 /// preempt.1, preempt.4: nobody starves by being taken over from.

@@ -163,6 +163,15 @@ fn two_hundred_groups_share_by_weight() {
     assert_shares(&sim.run(secs(2)), &weights, 5.0);
 }
 
+/// A scheduler that takes over is told of all groups while the disk's workers wait.
+#[test]
+fn sixty_thousand_groups_are_told_in_a_moment() {
+    let mut sim = Sim::new(FLASH, 32, &[]);
+    let began = std::time::Instant::now();
+    (0..60_000).for_each(|_| _ = sim.group(ROOT, 100));
+    assert!(began.elapsed() < std::time::Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
 /// slice.2, vtime.2
 #[test]
 fn with_slices_groups_share_time() {

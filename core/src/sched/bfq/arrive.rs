@@ -144,11 +144,7 @@ impl Bfq {
         let queue = self.queue_mut(q);
         queue.in_flight -= 1;
         if queue.in_flight == 0 && queue.requests.is_empty() {
-            let is_leaving = queue.is_leaving;
             self.closes(q);
-            if is_leaving {
-                self.drop_queue(q);
-            }
         }
     }
 

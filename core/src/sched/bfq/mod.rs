@@ -120,8 +120,6 @@ struct Queue {
     group: GroupId,
     priority: Priority,
     is_sync: bool,
-    /// Its stream has gone, and others' requests are in flight still.
-    is_leaving: bool,
     /// It lost its turn because it had nothing to ask, with budget left (turns.5).
     ran_empty: bool,
     in_flight: u32,

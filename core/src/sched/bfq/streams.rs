@@ -83,10 +83,12 @@ impl Membership for Bfq {
         self.empty_home(Instant::ZERO, id, home);
         self.merging.remove_stream(id.0);
         if self.queue(home).in_flight > 0 {
-            self.queue_mut(home).is_leaving = true;
-        } else {
-            self.drop_queue(home);
+            // Others', which have shared it. It cannot stay for them: its group may go before they end.
+            for request in self.waitings.sent_of(home) {
+                self.recount(request, self.merging.queue_of(self.waitings.stream(request).0));
+            }
         }
+        self.drop_queue(home);
     }
 
     fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
@@ -161,25 +163,27 @@ impl Bfq {
                 true => home,
                 false => self.make_async_queue(stream.group, stream.priority),
             };
-            if from == to {
-                continue;
+            if from != to {
+                self.recount(request, to);
             }
-            self.waitings.set_owner(request, to);
-            let target = self.queue_mut(to);
-            let was_open = target.is_open();
-            target.in_flight += 1;
-            let source = self.queue_mut(from);
-            source.in_flight -= 1;
-            let (is_open, is_leaving) = (source.is_open(), source.is_leaving);
-            if !was_open {
-                self.opens(to);
-            }
-            if !is_open {
-                self.closes(from);
-            }
-            if !is_open && is_leaving {
-                self.drop_queue(from);
-            }
+        }
+    }
+
+    /// A request that counts as in flight counts for another queue from now on.
+    fn recount(&mut self, request: RequestId, to: u32) {
+        let from = self.waitings.owner(request);
+        self.waitings.set_owner(request, to);
+        let target = self.queue_mut(to);
+        let was_open = target.is_open();
+        target.in_flight += 1;
+        let source = self.queue_mut(from);
+        source.in_flight -= 1;
+        let is_open = source.is_open();
+        if !was_open {
+            self.opens(to);
+        }
+        if !is_open {
+            self.closes(from);
         }
     }
 
@@ -213,7 +217,6 @@ impl Bfq {
             group,
             priority,
             is_sync,
-            is_leaving: false,
             ran_empty: false,
             in_flight: 0,
             budget: self.turns.budgets.first(),
@@ -227,7 +230,7 @@ impl Bfq {
         q
     }
 
-    pub(super) fn drop_queue(&mut self, q: u32) {
+    fn drop_queue(&mut self, q: u32) {
         let queue = self.queue(q);
         assert!(queue.requests.is_empty() && queue.in_flight == 0, "queue {q} is dropped with requests");
         let (group, class) = (queue.group, queue.priority.class);

@@ -107,6 +107,8 @@ pub(super) struct Group {
     /// Requests in the device: asynchronous, synchronous.
     pub(super) in_flight: [u32; 2],
     pub(super) last_dispatch: Instant,
+    /// When the device last answered one of them.
+    pub(super) last_end: Instant,
     pub(super) think: ThinkTime,
     /// The workload that continues at its next turn.
     pub(super) saved: Option<Workload>,
@@ -128,6 +130,7 @@ impl Group {
             busy_sync: 0,
             in_flight: [0; 2],
             last_dispatch: Instant::ZERO,
+            last_end: Instant::ZERO,
             think: ThinkTime::default(),
             saved: None,
             asyncs: [NIL; ASYNCS],
@@ -190,12 +193,15 @@ impl Groups {
         let number = usize::from(id);
         let parent = parent.map_or(NIL, u32::from);
         while self.rows.len() <= number {
-            self.rows.push(Group::new(0, 1));
+            self.rows.push(Group::new(0, weight)); // its weight does not change below
             self.nodes.grow_to(self.rows.len());
         }
         let row = &mut self.rows[number];
         if row.active == 0 && row.is_quiet() {
             row.parent = parent; // Perhaps another than the one that had this number before.
+        }
+        if row.weight == u64::from(weight).max(1) {
+            return; // All groups are told of one after the other, and what follows looks at all.
         }
         let shares: Vec<_> = self.at_and_below(id).map(|id| (id, self.inverse_share(id))).collect();
         let row = &mut self.rows[number];

@@ -333,7 +333,8 @@ impl Cfq {
         }
         self.in_flight[sync] -= 1;
         self.flows[number].in_flight -= 1;
-        self.groups[group].in_flight[sync] -= 1;
+        let row = &mut self.groups[group];
+        (row.in_flight[sync], row.last_end) = (row.in_flight[sync] - 1, self.now);
         group
     }
 

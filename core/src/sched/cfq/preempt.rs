@@ -1,7 +1,8 @@
 //! Preemption: which flows need not wait for the end of a slice.
 //!
 //! preempt.1  Anybody takes over from the idle class, the real-time class from the others in its group; a synchronous request from
-//!     an asynchronous flow, whatever its group.
+//!     an asynchronous flow, whatever its group. But nobody takes over from a turn in which nothing was sent: a writer waits for the
+//!     reads in the device (slice.6), each of them that ends brings another, and the writer would have turns without end and never write.
 //! preempt.2  A synchronous flow that the device is not held for takes over from one of its kind, in its group, that has nothing
 //!     waiting; as does one whose request is close to the head while the device is held idle for another.
 //! preempt.3  Metadata takes over from data in its group, once in a slice of the other.
@@ -19,7 +20,7 @@ impl Cfq {
     /// A request came to a flow: does it take over?
     pub(super) fn preempt(&mut self, number: u32, request: &Waiting) {
         let Some(turn) = self.turn else { return };
-        if turn.flow == number || !self.takes_over(number, request) {
+        if turn.flow == number || turn.dispatched == 0 || !self.takes_over(number, request) {
             return;
         }
         self.counts.preemptions += 1;

@@ -14,7 +14,8 @@
 //!          wait: its writes go on inside the device. If none wait it is charged what it had: writers alone have turns of a few
 //!          requests, and at 40 ms for each, debts would add up to seconds that the device never spent. A turn that is over before any
 //!          request of its flow has ended is charged at least what its requests take at the device's present pace. (A flow that sends all
-//!          that it has at once, and asks again at the same instant, would have turns of no time, and the device for ever.)
+//!          that it has at once, and asks again at the same instant, would have turns of no time, and the device for ever.) The turn of
+//!          a flow that pauses lasts until another flow asks. Of the pause it is charged no more than the device is held idle for.
 //! slice.3  Flows of one service follow each other for the group's part of `target_latency`, in proportion to how many they are.
 //!          Then group and service are chosen anew. (If groups took turns at every request of flows that seek, all groups would be
 //!          in the device at once, and time would not say which had how much of it.) A group that comes back after more than
@@ -289,9 +290,11 @@ impl Cfq {
     /// The present turn is over, and was at `at`; it is paid for (slice.2, and iops.2).
     pub(super) fn expire(&mut self, at: Instant) {
         let Some(turn) = self.turn.take() else { return };
-        let used = at.since(turn.began + turn.paid);
         let flow = &self.flows[turn.flow];
-        let id = flow.group;
+        let (id, group) = (flow.group, &self.groups[flow.group]);
+        let pauses = flow.requests.is_empty() && group.in_flight == [0; 2];
+        let held = group.last_end.max(turn.began) + self.idle.max(self.settings.group_idle);
+        let used = if pauses { at.min(held) } else { at }.since(turn.began + turn.paid);
         let mut charge = used.as_nanos();
         if self.iops {
             charge = turn.pieces.saturating_mul(super::group::REQUEST).min(1 << 50);
