@@ -178,7 +178,7 @@ fn measured(count: usize, course: &Course, all: Vec<Done>, work: Work) -> Measur
     meters.sort_by_key(|(index, ..)| *index);
     let meters = meters.into_iter().map(|(_, group, meter)| (group, meter)).collect();
     let (runtime, unserved) = (course.ran(), course.longest_unserved());
-    let held = vec![Duration::ZERO; unserved.len()];
+    let (held, asked) = (vec![Duration::ZERO; unserved.len()], vec![(0, 0); unserved.len()]);
     let (counters, findings, trace) = (BTreeMap::new(), Vec::new(), Vec::new());
-    Measured { meters, runtime, timeline, unserved, held, work, counters, findings, trace }
+    Measured { meters, runtime, timeline, unserved, held, asked, work, counters, findings, trace }
 }

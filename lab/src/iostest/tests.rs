@@ -382,6 +382,17 @@ fn an_ideal_share_knows_limits() {
     assert!((floored.ideal - floor as f64 / all).abs() < 1e-3, "{floored:?} of {all}");
 }
 
+/// A limit counts requests: of a buffered reader 128 KiB each, where an operation is a `read()` of 4 KiB.
+#[test]
+fn an_ideal_share_under_a_limit_of_requests_knows_their_size() {
+    let ceiling = Ceiling::of(Rates::NONE.with(Rate::Riops, 300));
+    let bounds = BTreeMap::from([("/g1".into(), Bounds { ceiling, ..Bounds::default() })]);
+    let plan = Plan { groups: tree(&[100, 100]), bounds, runtime: secs(2), file_size: 512 << 20, ..plan(&["bsr"]) };
+    let run = run_all(&plan, "nvme-plp").runs.remove(0);
+    assert!(run.groups[0].kb_s > 0.9 * 300.0 * 128.0, "it has what the limit allows: {:?}", run.groups);
+    assert!(run.share_error_max < 0.1, "and that is its due: {:?}", run.groups);
+}
+
 /// One request at a time: the longest wait is the longest time unserved. Many at a time: each waits for many others, but the
 /// group is served in between.
 #[test]
@@ -530,6 +541,7 @@ fn measured(bytes: &[(u16, u64)]) -> Measured {
         timeline: Vec::new(),
         unserved: vec![ms(3); 8],
         held: vec![ms(2); 8],
+        asked: vec![(0, 0); 8],
         work: Work { requests: 7, flushes: 1, busy: 1_000_000_000, depth_time: 3_000_000_000 },
         counters: BTreeMap::new(),
         findings: Vec::new(),
