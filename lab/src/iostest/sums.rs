@@ -45,6 +45,8 @@ impl Case {
             })
             .collect();
         let work = measured.work;
+        // Due nothing is a group under a limit of I/Os that did none, and one beside floors that are more than there is.
+        let due = || groups.iter().filter(|group| group.ideal > 0.0);
         Run {
             workload: self.workload.name.clone(),
             settings: BTreeMap::new(),
@@ -53,9 +55,8 @@ impl Case {
             runtime_s: seconds,
             total_kb_s: kb_s(&all),
             iops: iops(&all),
-            share_error_max: groups.iter().map(|g| (g.share - g.ideal).abs() / g.ideal).fold(0.0, f64::max),
-            // A group under a limit of operations that did none is due nothing.
-            jain: jain(groups.iter().filter(|group| group.ideal > 0.0).map(|group| group.kb_s / group.ideal)),
+            share_error_max: due().map(|g| (g.share - g.ideal).abs() / g.ideal).fold(0.0, f64::max),
+            jain: jain(due().map(|group| group.kb_s / group.ideal)),
             device_stats: DeviceStats {
                 requests: work.requests,
                 flushes: work.flushes,

@@ -623,6 +623,17 @@ fn the_timeline_adds_up_to_what_each_group_got() {
     }
 }
 
+/// Floors are more than there is, so the other group is due nothing, and had some.
+#[test]
+fn a_group_that_is_due_nothing_is_no_reason_for_a_figure_without_end() {
+    let floor = Rates::NONE.with(Rate::Iops, 1_000_000);
+    let bounds = BTreeMap::from([("/g1".to_owned(), Bounds { floor, ..Bounds::default() })]);
+    let case = case(&Plan { groups: tree(&[100, 100]), bounds, ..plan(&["drr"]) });
+    let run = case.run_of(&measured(&[(1, 4096), (2, 4096)]));
+    assert_eq!((run.groups[0].ideal, run.groups[1].ideal, run.share_error_max), (1.0, 0.0, 0.5));
+    assert!(!serde_json::to_string(&run).unwrap().contains("null"), "JSON has no infinity");
+}
+
 /// Else the index is no number, and the results could not be read again.
 #[test]
 fn a_group_under_a_limit_of_operations_that_did_none_is_no_reason_for_a_figure_that_is_no_number() {
