@@ -510,6 +510,20 @@ fn what_tenants_do_alone_is_measured_once_and_does_not_depend_on_the_scheduler()
     assert_eq!(figures(Kind::None), figures(Kind::Bfq));
 }
 
+/// A process that runs a part of a case finds the case by its seed, and a table tells two tenants apart by what they do.
+#[test]
+fn tenants_that_differ_in_pauses_or_priority_alone_have_runs_alone_of_their_own() {
+    let reader = "does = \"direct-read\", order = \"random\", block_size = \"4k\", iodepth = 1";
+    let text =
+        format!("[w]\ntenants = [{{ {reader} }}, {{ {reader}, think = \"2ms\" }}, {{ {reader}, ioprio = \"be/7\" }}]");
+    let plan = Plan { workloads: Workload::read(&text).unwrap(), ..tenants(&[]) };
+    let cases = plan.cases().unwrap();
+    let seeds: std::collections::BTreeSet<u64> = cases.iter().map(|case| case.seed).collect();
+    assert_eq!(seeds.len(), cases.len(), "{:?}", cases.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let does: Vec<String> = plan.workloads[0].roles.iter().map(crate::workload::Role::says).collect();
+    assert_eq!(does, ["randread 4k x1", "randread 4k x1 think=2ms", "randread 4k x1 ioprio=be/7"]);
+}
+
 #[test]
 fn what_ends_in_the_warm_up_is_not_counted() {
     let plan = Plan { warm_up: secs(1), ..tenants(&["tenants:readers-shallow"]) };
