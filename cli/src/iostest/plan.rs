@@ -16,6 +16,7 @@ use fairlift_core::{Duration, Group, Sector, Weight, sched};
 use fairlift_lab::iostest::{Case, Modelled, Plan, Runner as _};
 use fairlift_lab::model::Spec;
 use fairlift_lab::result::Results;
+use fairlift_lab::suggestion;
 use fairlift_lab::workload::{Does, Workload};
 
 use super::args::IostestArgs;
@@ -289,10 +290,17 @@ fn device(text: &str) -> Result<TestDisk, String> {
     Ok(TestDisk::Real(backing))
 }
 
-/// A built-in workload, or those that a file describes.
+/// A built-in workload, or those that a file describes: all, or one of them (`FILE.toml:NAME`).
 fn workloads_of(name: &str) -> Result<Vec<Workload>, String> {
     if Path::new(name).extension().is_none_or(|extension| extension != "toml") {
-        return Workload::all_named(name);
+        let Some((file, one)) = name.rsplit_once(':').filter(|(file, _)| file.ends_with(".toml")) else {
+            return Workload::all_named(name);
+        };
+        let all = workloads_of(file)?;
+        let names: Vec<_> = all.iter().map(|workload| workload.name.as_str()).collect();
+        let hint = suggestion(one, names.iter().copied());
+        let refusal = format!("{file} has no workload \"{one}\": its workloads are {}{hint}", names.join(", "));
+        return all.into_iter().find(|workload| workload.name == one).map(|one| vec![one]).ok_or(refusal);
     }
     let text = std::fs::read_to_string(name).map_err(|error| format!("{name}: {error}"))?;
     let workloads = Workload::read(&text).map_err(|mistake| format!("{name}:{mistake}"))?;
