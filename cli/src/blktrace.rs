@@ -8,7 +8,7 @@ mod taken;
 use fairlift_core::trace::{Action, Item, Message, TraceEvent};
 use fairlift_core::{GroupId, Instant, Op};
 
-pub(crate) use taken::Taken;
+pub(crate) use taken::{Taken, first_file};
 
 /// The length of a record without what goes with it.
 const HEAD: usize = 48;

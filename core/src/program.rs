@@ -174,6 +174,8 @@ pub struct Measured {
     pub unserved: Vec<Duration>,
     /// For how long limits held what each group asked, all its requests together, in the order of the weight tree.
     pub held: Vec<Duration>,
+    /// The reads and writes that each group asked of the queue, and their bytes, in the order of the weight tree; 0 without a queue.
+    pub asked: Vec<(u64, u64)>,
     /// The work of the disk in that time: requests after merging and cutting.
     pub work: Work,
     /// The counters of the queue and its scheduler ([`Queue::counters`](crate::Queue::counters)).

@@ -196,6 +196,13 @@ impl Stats {
         self.ops[op as usize]
     }
 
+    /// Reads and writes that ended, and their bytes.
+    #[must_use]
+    pub fn moved(&self) -> (u64, u64) {
+        let [reads, writes] = [Op::Read, Op::Write].map(|op| self.of(op));
+        (reads.ops.saturating_add(writes.ops), reads.bytes.saturating_add(writes.bytes))
+    }
+
     /// How long bios of `op` took from submission to their end; `None` if there was none.
     #[must_use]
     pub fn latency(&self, op: Op) -> Option<&Histogram> {

@@ -251,7 +251,8 @@ impl Role {
         }
     }
 
-    /// Its operation, in fio's words: `randread 4k x32`, `randwrite 4k x4 flush_every=1`; its name if it is not direct.
+    /// Its operation, in fio's words: `randread 4k x32`, `randwrite 4k x4 flush_every=1`; its name if it is not direct. Tenants that differ
+    /// at all differ in it.
     #[must_use]
     pub fn says(&self) -> String {
         let Does::Direct(op, order) = self.does else { return self.name.clone() };
@@ -264,7 +265,10 @@ impl Role {
         };
         let depth = self.iodepth.map_or(String::new(), |depth| format!(" x{depth}"));
         let flush = if self.flush_every > 0 { format!(" flush_every={}", self.flush_every) } else { String::new() };
-        format!("{order}{op} {block}{depth}{flush}")
+        let think = if self.think > Duration::ZERO { format!(" think={}", self.think) } else { String::new() };
+        let usual = self.priority == Priority::default();
+        let priority = if usual { String::new() } else { format!(" ioprio={}", self.priority) };
+        format!("{order}{op} {block}{depth}{flush}{think}{priority}")
     }
 
     /// Whether it names this group, or one above it (workload.4).

@@ -215,6 +215,20 @@ def another_server_is_judged_by_a_connection_for_each_group(t):
 
 
 @test(fairlift_only=True)
+def blocks_and_writes_that_the_disk_does_not_take_are_refused_before_anything_runs(t):
+    path = t.path("nbdkit")
+    t.start("nbdkit", "-f", "-r", "-U", path, "--filter=blocksize-policy", "memory", "64m", "blocksize-minimum=4096",
+            "blocksize-preferred=4096", "blocksize-maximum=1m", "blocksize-error-policy=error")
+    until_listening(path, "nbdkit")
+    flags = ["iostest", "nbd+unix:///x?socket=" + path, "--filesize", "4m", "--jobs", 1, "--runtime", 4]
+    contains(t.run(BINARY, *flags, "-w", "drr", "--bs", "512", code=2, seconds=20), "a block size of 512 bytes", "is 4096 bytes")
+    contains(t.run(BINARY, *flags, "-w", "drr,dsw", "--write-to-device", code=2, seconds=20), "dsw", "read-only")
+    flags[-1] = 0.5
+    contains(t.run(BINARY, *flags, "-w", "drr,bsr", "--bs", "4k"), "AVERAGE[drr]")
+    contains(t.run(BINARY, *flags, "-w", "bsr", "--bs", "512"), "AVERAGE[bsr]")
+
+
+@test(fairlift_only=True)
 def the_kernel_is_judged_in_a_directory(t):
     os.mkdir(t.path("mounted"))
     results, out = judged(t, "--dir", t.path("mounted"), "--weights", "100,300", "-w", "drr,dsw", "--jobs", 1)

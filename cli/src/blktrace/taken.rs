@@ -80,7 +80,7 @@ impl Taken {
     /// Writes it in the format that the name says; which files.
     pub(crate) fn write(&mut self, output: &Path) -> io::Result<Vec<String>> {
         self.events.sort_by_key(|record| record.time);
-        if output.extension().is_some_and(|extension| extension == "json") {
+        if is_json(output) {
             let mut file = io::BufWriter::new(fs::File::create(output)?);
             serde_json::to_writer(&mut file, &self.chrome())?;
             file.flush()?;
@@ -103,10 +103,9 @@ impl Taken {
                 }
                 record.encode(number, &mut bytes);
             }
-            let mut name = output.as_os_str().to_owned();
-            name.push(format!(".blktrace.{cpu}"));
+            let name = of_worker(output, cpu);
             fs::write(&name, bytes)?;
-            Ok(PathBuf::from(name).display().to_string())
+            Ok(name.display().to_string())
         };
         files.into_iter().map(write).collect()
     }
@@ -170,6 +169,21 @@ impl Taken {
         }
         json!({"displayTimeUnit": "ns", "otherData": {"lost": self.lost}, "traceEvents": all})
     }
+}
+
+/// The first file that [`Taken::write`] makes.
+pub(crate) fn first_file(output: &Path) -> PathBuf {
+    if is_json(output) { output.to_owned() } else { of_worker(output, 0) }
+}
+
+fn is_json(output: &Path) -> bool {
+    output.extension().is_some_and(|extension| extension == "json")
+}
+
+fn of_worker(output: &Path, cpu: u32) -> PathBuf {
+    let mut name = output.as_os_str().to_owned();
+    name.push(format!(".blktrace.{cpu}"));
+    name.into()
 }
 
 fn is_scheduler_message(record: &Record) -> bool {

@@ -82,7 +82,7 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "S", value_parser = schedulers(), help = scheduler_help("The scheduler"))]
     pub(crate) scheduler: Option<sched::Kind>,
 
-    /// The workloads of the jobs: one or more of those listed below, or a TOML file of workloads
+    /// The workloads of the jobs: one or more of those listed below, a TOML file of workloads, or one of these (FILE.toml:NAME)
     ///
     /// `tenants` is a set of situations with groups and weights of their own; `tenants:NAME` is one of them.
     #[arg(short, long, value_name = "WORKLOAD", value_delimiter = ',', default_value = "bsr")]

@@ -229,6 +229,7 @@ fn merged(case: &Case, all: Vec<(GroupId, Tally)>) -> Measured {
         timeline: Vec::new(),
         unserved: vec![Duration::ZERO; groups],
         held: vec![Duration::ZERO; groups],
+        asked: vec![(0, 0); groups],
         work: Work::default(),
         counters: Default::default(),
         findings: Vec::new(),

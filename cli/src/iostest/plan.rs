@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::Path;
 
-use fairlift::bench::{ASK_MAX, capacity};
+use fairlift::bench::{ASK_MAX, shape};
 use fairlift::config::Backing;
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::time::secs;
@@ -16,7 +16,8 @@ use fairlift_core::{Duration, Group, Sector, Weight, sched};
 use fairlift_lab::iostest::{Case, Modelled, Plan, Runner as _};
 use fairlift_lab::model::Spec;
 use fairlift_lab::result::Results;
-use fairlift_lab::workload::Workload;
+use fairlift_lab::suggestion;
+use fairlift_lab::workload::{Does, Workload};
 
 use super::args::IostestArgs;
 use super::cgroups::Mount;
@@ -289,10 +290,17 @@ fn device(text: &str) -> Result<TestDisk, String> {
     Ok(TestDisk::Real(backing))
 }
 
-/// A built-in workload, or those that a file describes.
+/// A built-in workload, or those that a file describes: all, or one of them (`FILE.toml:NAME`).
 fn workloads_of(name: &str) -> Result<Vec<Workload>, String> {
     if Path::new(name).extension().is_none_or(|extension| extension != "toml") {
-        return Workload::all_named(name);
+        let Some((file, one)) = name.rsplit_once(':').filter(|(file, _)| file.ends_with(".toml")) else {
+            return Workload::all_named(name);
+        };
+        let all = workloads_of(file)?;
+        let names: Vec<_> = all.iter().map(|workload| workload.name.as_str()).collect();
+        let hint = suggestion(one, names.iter().copied());
+        let refusal = format!("{file} has no workload \"{one}\": its workloads are {}{hint}", names.join(", "));
+        return all.into_iter().find(|workload| workload.name == one).map(|one| vec![one]).ok_or(refusal);
     }
     let text = std::fs::read_to_string(name).map_err(|error| format!("{name}: {error}"))?;
     let workloads = Workload::read(&text).map_err(|mistake| format!("{name}:{mistake}"))?;
@@ -484,20 +492,34 @@ fn check_cases(measurement: &Measurement) -> Result<(), Box<dyn Error + Send + S
             cases.try_for_each(|case| runner.check(&case))
         }
         TestDisk::Real(_) | TestDisk::Served(_) => {
-            let sectors = match &measurement.device {
-                TestDisk::Real(backing) => capacity(backing)? / Sector::SIZE,
-                _ => u64::MAX / (64 * Sector::SIZE), // each client looks at its own
+            let writer = measurement.plan.workloads.iter().find(|workload| workload.writes());
+            let (sectors, block) = match &measurement.device {
+                TestDisk::Real(backing) => {
+                    let shape = shape(backing, writer.is_none())?;
+                    if let Some(writer) = writer.filter(|_| shape.read_only) {
+                        return Err(
+                            format!("{} writes, and {} is read-only", writer.name, backing.about().shown).into()
+                        );
+                    }
+                    (shape.bytes / Sector::SIZE, shape.block)
+                }
+                _ => (u64::MAX / (64 * Sector::SIZE), 1), // each client looks at its own
             };
             cases.try_for_each(|case| {
-                check_asks(&case)?;
+                check_asks(&case, block.into())?;
                 Ok(case.jobs(sectors).map(drop)?)
             })
         }
     }
 }
 
-/// Whether nothing is asked of a real disk that is too large for it.
-fn check_asks(case: &Case) -> Result<(), String> {
+/// Whether nothing is asked of a real disk that is too large for it, or no whole blocks of `own` bytes.
+fn check_asks(case: &Case, own: u64) -> Result<(), String> {
+    // A page cache asks for whole pages.
+    let asked = case.workload.roles.iter().filter(|role| !matches!(role.does, Does::Buffered(..)));
+    if let Some(block) = asked.map(|role| case.block_size(role)).find(|block| !block.is_multiple_of(own)) {
+        return Err(format!("{case}: a block size of {block} bytes: that of the disk is {own} bytes"));
+    }
     let sizes =
         case.workload.roles.iter().map(|role| (role, role.largest_ask(case.block_size(role)).min(case.file_size)));
     let Some((role, bytes)) = sizes.into_iter().find(|(_, bytes)| *bytes > ASK_MAX) else { return Ok(()) };

@@ -12,6 +12,7 @@ use fairlift_lab::report::table::Options;
 use fairlift_lab::result::Results;
 
 use super::args::IostestArgs;
+use crate::blktrace;
 use crate::syntax::mistake::Mistake;
 use crate::terminal::output::{is_stdout, try_writing};
 
@@ -31,6 +32,8 @@ pub(crate) struct Reports {
     files: Vec<(Form, PathBuf)>,
     /// Made when the reports are written.
     directory: Option<PathBuf>,
+    /// The first file of a trace: others write it, run by run.
+    trace: Option<PathBuf>,
     options: Options,
 }
 
@@ -38,7 +41,9 @@ impl Reports {
     /// Those that the flags ask for, each tried (reports.1).
     pub(crate) fn prepare(flags: &IostestArgs, mistakes: &mut Vec<Mistake>) -> Self {
         let mut files = Vec::new();
-        for (flag, form, path) in [("--json", Form::Json, &flags.json), ("--html", Form::Html, &flags.html)] {
+        let trace = flags.trace.as_deref().map(blktrace::first_file);
+        let given = [("--json", Some(Form::Json), &flags.json), ("--html", Some(Form::Html), &flags.html)];
+        for (flag, form, path) in given.into_iter().chain([("--trace", None, &trace)]) {
             let Some(path) = path else { continue };
             if files.iter().any(|(_, other)| other == path) {
                 let says = format!("{} is given twice", path.display());
@@ -48,7 +53,7 @@ impl Reports {
             {
                 mistakes.push(Mistake::in_flag(flag, format!("{}: {error}", path.display())));
             }
-            files.push((form, path.clone()));
+            files.extend(form.map(|form| (form, path.clone())));
         }
         if let Some(dir) = &flags.output {
             match try_directory(dir) {
@@ -59,7 +64,7 @@ impl Reports {
                 Err(says) => mistakes.push(Mistake::in_flag("--output", says)),
             }
         }
-        Self { files, directory: flags.output.clone(), options: Options { total: flags.total } }
+        Self { files, directory: flags.output.clone(), trace, options: Options { total: flags.total } }
     }
 
     /// Whether these results can be reported so: a JSON document holds one.
@@ -73,7 +78,8 @@ impl Reports {
     pub(crate) fn would_write_to(&self, device: &Path) -> bool {
         let real = |path: &Path| fs::canonicalize(path).ok();
         let device = real(device);
-        device.is_some() && self.files.iter().any(|(_, path)| real(path) == device)
+        let mut all = self.files.iter().map(|(_, path)| path).chain(&self.trace);
+        device.is_some() && all.any(|path| real(path) == device)
     }
 
     /// Writes all. Returns the text for standard output: the tables, if nothing else goes there. So are the files that could not be written
@@ -192,6 +198,23 @@ mod tests {
         );
         let flags = IostestArgs { json: Some(missing.clone()), html: Some(missing), ..IostestArgs::default() };
         assert_eq!(prepare(&flags)[1], format!("--html: {shown}/missing/x.html is given twice"));
+    }
+
+    /// reports.1
+    #[test]
+    fn a_trace_that_cannot_be_written_is_a_mistake_before_the_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let (disk, missing) = (dir.path().join("x.json"), dir.path().join("missing/t"));
+        let flags = |trace: &Path, json| IostestArgs { trace: Some(trace.into()), json, ..IostestArgs::default() };
+        let says = format!("--trace: {}.blktrace.0: No such file or directory (os error 2)", missing.display());
+        assert_eq!(prepare(&flags(&missing, None)), [says]);
+        let says = format!("--trace: {} is given twice", disk.display());
+        assert_eq!(prepare(&flags(&disk, Some(disk.clone()))), [says]);
+        assert_eq!(prepare(&flags(&dir.path().join("t"), None)), Vec::<String>::new());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was changed");
+        fs::write(&disk, "kept").unwrap();
+        let reports = Reports::prepare(&flags(&disk, None), &mut Vec::new());
+        assert!(reports.would_write_to(&disk), "it is the disk that is measured");
     }
 
     /// reports.2

@@ -72,7 +72,7 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
     }
     let mut backing = backing::parse(name).and_then(|backing| faults::settle(&backing)).map_err(device)?;
     backing::check(&backing).map_err(device)?;
-    let shape = bench::shape(&backing).map_err(|error| device(error.to_string()))?;
+    let shape = bench::shape(&backing, true).map_err(|error| device(error.to_string()))?;
     enough(shape.bytes).map_err(device)?;
     let at_rest = !backing::holds_data(&backing);
     let mut facts = Facts { bytes: shape.bytes, block: shape.block, scratch: None, at_rest };

@@ -71,16 +71,19 @@ pub struct Shape {
     pub direct: bool,
     /// Whether it is RAM.
     pub in_ram: bool,
+    /// Whether nothing can be written to it, as it was opened.
+    pub read_only: bool,
 }
 
-/// Opens a backing for reading, and says what it is like.
+/// Opens a backing, for reading only or not, and says what it is like.
 ///
 /// # Errors
-/// It cannot be opened, or a server has it.
-pub fn shape(backing: &Backing) -> Result<Shape, Error> {
-    let device = open(backing, true)?;
+/// It cannot be opened so, or a server has it.
+pub fn shape(backing: &Backing, read_only: bool) -> Result<Shape, Error> {
+    let device = open(backing, read_only)?;
     let facts = device.facts();
-    Ok(Shape { bytes: facts.size, block: facts.block(), direct: device.is_direct(), in_ram: facts.in_ram })
+    let (block, direct, read_only) = (facts.block(), device.is_direct(), facts.read_only);
+    Ok(Shape { bytes: facts.size, block, direct, in_ram: facts.in_ram, read_only })
 }
 
 /// Is told how far a run is, and answers whether it is to stop.
@@ -178,7 +181,7 @@ fn measured(count: usize, course: &Course, all: Vec<Done>, work: Work) -> Measur
     meters.sort_by_key(|(index, ..)| *index);
     let meters = meters.into_iter().map(|(_, group, meter)| (group, meter)).collect();
     let (runtime, unserved) = (course.ran(), course.longest_unserved());
-    let held = vec![Duration::ZERO; unserved.len()];
+    let (held, asked) = (vec![Duration::ZERO; unserved.len()], vec![(0, 0); unserved.len()]);
     let (counters, findings, trace) = (BTreeMap::new(), Vec::new(), Vec::new());
-    Measured { meters, runtime, timeline, unserved, held, work, counters, findings, trace }
+    Measured { meters, runtime, timeline, unserved, held, asked, work, counters, findings, trace }
 }

@@ -78,13 +78,17 @@ impl Modelled {
         let mut counters = BTreeMap::new();
         world.queue().counters(&mut |name, count| *counters.entry(name.to_owned()).or_default() += count);
         let unserved = (0..case.groups.len() as u16).map(|group| world.unserved(GroupId(group))).collect();
-        let held = |group| world.queue().groups().stats_of(GroupId(group)).time_held().time;
-        let held = (0..case.groups.len() as u16).map(held).collect();
+        let (mut held, mut asked) = (Vec::new(), Vec::new());
+        for group in 0..case.groups.len() as u16 {
+            let stats = world.queue().groups().stats_of(GroupId(group));
+            held.push(stats.time_held().time);
+            asked.push(stats.moved());
+        }
         let mut findings = Vec::new();
         world.queue().take_findings(&mut |finding| findings.push(finding));
         let work = world.model().work();
         let trace = std::iter::from_fn(|| world.queue().trace().pop()).collect();
-        let measured = Measured { meters, runtime, timeline, unserved, held, work, counters, findings, trace };
+        let measured = Measured { meters, runtime, timeline, unserved, held, asked, work, counters, findings, trace };
         if runtime == case.runtime {
             world.drain(); // Nothing is lost.
         }

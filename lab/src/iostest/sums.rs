@@ -23,7 +23,7 @@ impl Case {
         let meters: Vec<Meter> = leaves.iter().map(|leaf| sum(measured, *leaf)).collect();
         meters.iter().for_each(|meter| all.add(meter));
         let kb_s = |meter: &Meter| meter.bytes as f64 / 1024.0 / seconds;
-        let ideals = self.ideals(&leaves, &meters, seconds);
+        let ideals = self.ideals(&leaves, &meters, &measured.asked, seconds);
         let iops = |meter: &Meter| (meter.operations - meter.failed) as f64 / seconds;
         let groups: Vec<Group> = leaves
             .iter()
@@ -45,6 +45,8 @@ impl Case {
             })
             .collect();
         let work = measured.work;
+        // Due nothing is a group under a limit of I/Os that did none, and one beside floors that are more than there is.
+        let due = || groups.iter().filter(|group| group.ideal > 0.0);
         Run {
             workload: self.workload.name.clone(),
             settings: BTreeMap::new(),
@@ -53,9 +55,8 @@ impl Case {
             runtime_s: seconds,
             total_kb_s: kb_s(&all),
             iops: iops(&all),
-            share_error_max: groups.iter().map(|g| (g.share - g.ideal).abs() / g.ideal).fold(0.0, f64::max),
-            // A group under a limit of operations that did none is due nothing.
-            jain: jain(groups.iter().filter(|group| group.ideal > 0.0).map(|group| group.kb_s / group.ideal)),
+            share_error_max: due().map(|g| (g.share - g.ideal).abs() / g.ideal).fold(0.0, f64::max),
+            jain: jain(due().map(|group| group.kb_s / group.ideal)),
             device_stats: DeviceStats {
                 requests: work.requests,
                 flushes: work.flushes,
@@ -107,13 +108,18 @@ impl Case {
 
     /// The part of the work that each leaf's weight entitles it to, among siblings on every level: no less than its floor, no more than its
     /// ceiling. Where there are neither, how much was done does not matter.
-    fn ideals(&self, leaves: &[GroupId], meters: &[Meter], seconds: f64) -> Vec<f64> {
-        // By group: what was done in it and below it.
-        let (mut bytes, mut operations) = (vec![0.0; self.groups.len()], vec![0.0; self.groups.len()]);
+    fn ideals(&self, leaves: &[GroupId], meters: &[Meter], asked: &[(u64, u64)], seconds: f64) -> Vec<f64> {
+        // By group: what was done in it and below it, and the requests for that with their bytes.
+        let (mut bytes, mut requests) = (vec![0.0; self.groups.len()], vec![(0, 0); self.groups.len()]);
         for (leaf, meter) in leaves.iter().zip(meters) {
+            // An operation may be less than a request or many. It is all that is known where there is no queue.
+            let (count, size) = match asked[usize::from(leaf.0)] {
+                (0, _) => (meter.operations, meter.bytes),
+                some => some,
+            };
             for group in up_from(&self.groups, *leaf) {
                 bytes[group] += meter.bytes as f64 / seconds;
-                operations[group] += meter.operations as f64 / seconds;
+                requests[group] = (requests[group].0 + count, requests[group].1 + size);
             }
         }
         let all = if bytes[0] > 0.0 { bytes[0] } else { 1.0 };
@@ -121,7 +127,8 @@ impl Case {
         let goes = |way| self.workload.roles.iter().any(|role| role.does.writes() == (way == Direction::Write));
         let part = |(rate, amount): (Rate, u64), at: usize| {
             let is_known = Direction::ALL.into_iter().all(|way| rate.counts(way) || !goes(way));
-            let size = if rate.counts_bytes() { 1.0 } else { bytes[at] / f64::max(operations[at], 1.0) };
+            let (count, sizes) = requests[at];
+            let size = if rate.counts_bytes() { 1.0 } else { sizes as f64 / count.max(1) as f64 };
             is_known.then_some(amount as f64 * size / all)
         };
         let (mut least, mut most) = (vec![0.0; self.groups.len()], vec![f64::INFINITY; self.groups.len()]);

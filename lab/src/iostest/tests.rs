@@ -382,6 +382,17 @@ fn an_ideal_share_knows_limits() {
     assert!((floored.ideal - floor as f64 / all).abs() < 1e-3, "{floored:?} of {all}");
 }
 
+/// A limit counts requests: of a buffered reader 128 KiB each, where an operation is a `read()` of 4 KiB.
+#[test]
+fn an_ideal_share_under_a_limit_of_requests_knows_their_size() {
+    let ceiling = Ceiling::of(Rates::NONE.with(Rate::Riops, 300));
+    let bounds = BTreeMap::from([("/g1".into(), Bounds { ceiling, ..Bounds::default() })]);
+    let plan = Plan { groups: tree(&[100, 100]), bounds, runtime: secs(2), file_size: 512 << 20, ..plan(&["bsr"]) };
+    let run = run_all(&plan, "nvme-plp").runs.remove(0);
+    assert!(run.groups[0].kb_s > 0.9 * 300.0 * 128.0, "it has what the limit allows: {:?}", run.groups);
+    assert!(run.share_error_max < 0.1, "and that is its due: {:?}", run.groups);
+}
+
 /// One request at a time: the longest wait is the longest time unserved. Many at a time: each waits for many others, but the
 /// group is served in between.
 #[test]
@@ -499,6 +510,20 @@ fn what_tenants_do_alone_is_measured_once_and_does_not_depend_on_the_scheduler()
     assert_eq!(figures(Kind::None), figures(Kind::Bfq));
 }
 
+/// A process that runs a part of a case finds the case by its seed, and a table tells two tenants apart by what they do.
+#[test]
+fn tenants_that_differ_in_pauses_or_priority_alone_have_runs_alone_of_their_own() {
+    let reader = "does = \"direct-read\", order = \"random\", block_size = \"4k\", iodepth = 1";
+    let text =
+        format!("[w]\ntenants = [{{ {reader} }}, {{ {reader}, think = \"2ms\" }}, {{ {reader}, ioprio = \"be/7\" }}]");
+    let plan = Plan { workloads: Workload::read(&text).unwrap(), ..tenants(&[]) };
+    let cases = plan.cases().unwrap();
+    let seeds: std::collections::BTreeSet<u64> = cases.iter().map(|case| case.seed).collect();
+    assert_eq!(seeds.len(), cases.len(), "{:?}", cases.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let does: Vec<String> = plan.workloads[0].roles.iter().map(crate::workload::Role::says).collect();
+    assert_eq!(does, ["randread 4k x1", "randread 4k x1 think=2ms", "randread 4k x1 ioprio=be/7"]);
+}
+
 #[test]
 fn what_ends_in_the_warm_up_is_not_counted() {
     let plan = Plan { warm_up: secs(1), ..tenants(&["tenants:readers-shallow"]) };
@@ -530,6 +555,7 @@ fn measured(bytes: &[(u16, u64)]) -> Measured {
         timeline: Vec::new(),
         unserved: vec![ms(3); 8],
         held: vec![ms(2); 8],
+        asked: vec![(0, 0); 8],
         work: Work { requests: 7, flushes: 1, busy: 1_000_000_000, depth_time: 3_000_000_000 },
         counters: BTreeMap::new(),
         findings: Vec::new(),
@@ -609,6 +635,17 @@ fn the_timeline_adds_up_to_what_each_group_got() {
         let bytes: u64 = run.timeline.iter().map(|slot| slot[index]).sum();
         assert!((bytes as f64 / 1024.0 / run.runtime_s - group.kb_s).abs() < 0.001);
     }
+}
+
+/// Floors are more than there is, so the other group is due nothing, and had some.
+#[test]
+fn a_group_that_is_due_nothing_is_no_reason_for_a_figure_without_end() {
+    let floor = Rates::NONE.with(Rate::Iops, 1_000_000);
+    let bounds = BTreeMap::from([("/g1".to_owned(), Bounds { floor, ..Bounds::default() })]);
+    let case = case(&Plan { groups: tree(&[100, 100]), bounds, ..plan(&["drr"]) });
+    let run = case.run_of(&measured(&[(1, 4096), (2, 4096)]));
+    assert_eq!((run.groups[0].ideal, run.groups[1].ideal, run.share_error_max), (1.0, 0.0, 0.5));
+    assert!(!serde_json::to_string(&run).unwrap().contains("null"), "JSON has no infinity");
 }
 
 /// Else the index is no number, and the results could not be read again.

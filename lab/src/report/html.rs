@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 
 use super::grid::{Grid, grids};
 use super::summary::{RunRow, rows, workloads};
-use super::table::round;
+use super::table::{limits, round};
 use super::{heading, tenants};
 use crate::model::show_size;
 use crate::result::{Results, Run};
@@ -148,6 +148,7 @@ fn facts(out: &mut String, results: &Results) {
         let settings: Vec<_> = results.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
         facts.push(("Settings", settings.join(" ")));
     }
+    facts.extend(limits(results).map(|limits| ("Limits", limits)));
     if let Some(run) = results.runs.first().or(results.baseline.first()) {
         facts.push(("Runtime", format!("{} s", round(run.runtime_s))));
     }

@@ -130,9 +130,8 @@ fn header(out: &mut String, results: &Results, workload: &str) {
         let _ = write!(out, " iodepth={}", results.iodepth);
     }
     out.push('\n');
-    if !results.limits.is_empty() {
-        let limits: Vec<_> = results.limits.iter().map(|(path, says)| format!("{path}: {says}")).collect();
-        let _ = writeln!(out, "LIMITS={}", printable(&limits.join("; ")));
+    if let Some(limits) = limits(results) {
+        let _ = writeln!(out, "LIMITS={}", printable(&limits));
     }
     let mut line = String::new();
     for (name, value) in &results.settings {
@@ -150,6 +149,12 @@ fn header(out: &mut String, results: &Results, workload: &str) {
         let _ = writeln!(out, "{line}");
     }
     let _ = writeln!(out, "{}", "=".repeat(RULE));
+}
+
+/// The limits of groups, if there are any: `/g1: max riops=300; /g2: min riops=5`.
+pub(super) fn limits(results: &Results) -> Option<String> {
+    let all: Vec<_> = results.limits.iter().map(|(path, says)| format!("{path}: {says}")).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 /// The rule under the title, the headings, and a line for each row (table.3).

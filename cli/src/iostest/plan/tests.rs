@@ -336,6 +336,25 @@ fn workloads_come_from_a_file_too() {
     }
 }
 
+#[test]
+fn one_workload_of_a_file_is_run_by_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("w.toml");
+    let one = |name: &str| format!("[{name}]\n[[{name}.roles]]\ndoes = \"direct-read\"\n");
+    std::fs::write(&file, one("one") + &one("other")).unwrap();
+    let shown = file.display();
+    let names = |of: &str| -> Result<Vec<String>, String> {
+        let measurement = planned(&format!("sim:nvme-plp --jobs 1 -w {shown}{of}"))?;
+        Ok(measurement.plan.workloads.iter().map(|one| one.name.clone()).collect())
+    };
+    assert_eq!(names(""), Ok(vec!["one".into(), "other".into()]));
+    assert_eq!(names(":other"), Ok(vec!["other".into()]));
+    assert_eq!(names(&format!(":other,{shown}:one")), Ok(vec!["other".into(), "one".into()]));
+    let refusal = names(":othre").unwrap_err();
+    let says = format!("{shown} has no workload \"othre\": its workloads are one, other; did you mean \"other\"?");
+    assert!(refusal.contains(&says), "{refusal}");
+}
+
 /// Runs of two workloads of one name would be taken for sets of one.
 #[test]
 fn a_workload_that_is_named_twice_is_run_once_and_two_of_one_name_are_refused() {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::super::table::{limits, round};
 use crate::result::Results;
 
 /// The distinctions of each result from the others of its device and scheduler, each with a space before it: settings that differ, and a
@@ -32,5 +33,13 @@ fn settings(results: &Results) -> Vec<(&str, String)> {
     let numbers = [("bs", results.block_size), ("filesize", results.file_size), ("iodepth", results.iodepth.into())];
     settings.extend(numbers.map(|(name, number)| (name, number.to_string())));
     settings.extend([("seed", results.seed.to_string()), ("version", results.version.clone())]);
+    settings
+        .extend(results.host.iter().flat_map(|host| [("host", host.name.clone()), ("kernel", host.kernel.clone())]));
+    settings.extend(limits(results).map(|limits| ("limits", limits)));
+    // Each situation has groups of its own.
+    if let Some(run) = results.runs.first().filter(|run| run.together.is_none()) {
+        let weights: Vec<_> = run.groups.iter().map(|group| group.weight.to_string()).collect();
+        settings.extend([("runtime", format!("{}s", round(run.runtime_s))), ("weights", weights.join(","))]);
+    }
     settings
 }

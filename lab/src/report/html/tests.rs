@@ -137,6 +137,17 @@ fn compared_results_are_called_by_what_differs() {
     assert_eq!(distinctions(&[with("0"), other]), ["", ""], "the scheduler tells");
     let page = html(&[with("0"), with("8ms")]);
     assert!(page.contains("sim:eva-raid5-12, cfq slice_idle=8ms"));
+    let limited = Results { limits: [("/g1".to_owned(), "max riops=300".to_owned())].into(), ..with("0") };
+    assert_eq!(distinctions(&[with("0"), limited.clone()]), ["", " limits=/g1: max riops=300"]);
+    assert!(html(&[limited]).contains("<dt>Limits</dt><dd>/g1: max riops=300</dd>"), "the page has them all the same");
+    let host = |name: &str| Results { host: Some(Host { name: name.into(), kernel: "6.12".into() }), ..with("0") };
+    assert_eq!(distinctions(&[host("a"), host("b")]), [" host=a", " host=b"]);
+    let mut longer = with("0");
+    longer.runs.iter_mut().for_each(|run| run.runtime_s = 60.0);
+    assert_eq!(distinctions(&[with("0"), longer]), [" runtime=30s", " runtime=60s"]);
+    let mut heavy = with("0");
+    heavy.runs.iter_mut().for_each(|run| run.groups[1].weight = 900);
+    assert_eq!(distinctions(&[with("0"), heavy]), [" weights=100,200", " weights=100,900"]);
 }
 
 #[test]
