@@ -20,6 +20,12 @@ fn seconds(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|seconds| *seconds > 0.0).ok_or_else(|| "takes a number of seconds, such as 0.5".into())
 }
 
+/// As long as a server looks at itself for an answer.
+fn look(text: &str) -> Result<f64, String> {
+    let seconds = seconds(text)?;
+    if (0.05..=60.0).contains(&seconds) { Ok(seconds) } else { Err("takes a number of seconds from 0.05 to 60".into()) }
+}
+
 fn kinds() -> PossibleValuesParser {
     PossibleValuesParser::new(KINDS.map(|(name, _)| name))
 }
@@ -31,7 +37,7 @@ fn kinds() -> PossibleValuesParser {
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     /// The time to measure
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = look)]
     pub(crate) seconds: f64,
     #[command(flatten)]
     pub(crate) at: At,
@@ -53,7 +59,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,
     /// The time between refreshes
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = look)]
     pub(crate) seconds: f64,
     #[command(flatten)]
     pub(crate) at: At,
@@ -66,7 +72,7 @@ pub(crate) struct WhyArgs {
     #[arg(value_name = "EXPORT|PATH", add = ArgValueCandidates::new(complete::exports_and_groups))]
     pub(crate) of: Option<String>,
     /// The time to measure
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = look)]
     pub(crate) seconds: f64,
     #[command(flatten)]
     pub(crate) at: At,
@@ -93,7 +99,7 @@ pub(crate) struct TraceArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) export: Option<String>,
     /// The time to record
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     pub(crate) seconds: f64,
     /// The file to write, or a prefix
     #[arg(short, long, value_name = "FILE", required_unless_present = "messages")]
@@ -270,9 +276,10 @@ pub(crate) struct AcknowledgeArgs {
 
 /// Start another server that takes over from the running one, without disconnecting clients
 ///
-/// The new server starts with the arguments and the config file of the running one, and receives its open files, listeners and NBD connections.
-/// Clients see a pause of some milliseconds. If the takeover is refused or fails, the running server goes on. Clients with TLS get their answers, are
-/// disconnected, and connect again. An upgrade is refused with writable exports of another NBD server, and with images of Ceph.
+/// The new server starts with the arguments and the config file of the running one, and receives its open files, listeners and connections.
+/// Clients see a pause of some milliseconds. If the takeover is refused or fails, the running server goes on. Where the kernel has no TLS (modprobe
+/// tls), clients with TLS get their answers, are disconnected, and connect again. An upgrade is refused with writable exports of another NBD server
+/// over TLS, and with block devices that do not outlive their server; --dry-run names each obstacle.
 #[derive(Debug, Args)]
 pub(crate) struct UpgradeArgs {
     /// The program of the new server [default: this one]
