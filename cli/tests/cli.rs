@@ -121,6 +121,10 @@ fn what_is_typed_wrong_is_status_2_and_says_what_is_possible_in_one_style() {
             "--group: there is no such flag; --weight NAME=N gives an export a group of its own; other groups are set in a config \
              file (`fairlift config` shows one)",
         ),
+        (
+            "tunables --control unix:/x",
+            "--control: there is no such flag; it follows a command that asks a server, as in fairlift status --control ADDRESS",
+        ),
         ("serve --version", "--version: there is no such flag; `fairlift version` says it"),
         ("serve --port 10809", "--port: there is no such flag; an address is given as --listen tcp:HOST:PORT"),
         ("serve --port=10809", "--port: there is no such flag; an address is given as --listen tcp:HOST:PORT"),

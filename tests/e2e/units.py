@@ -31,6 +31,21 @@ def the_units_start_and_reload_what_there_is(t):
 
 
 @test(fairlift_only=True)
+def a_command_of_a_service_finds_the_server_of_that_service(t):
+    for name, instance in ("fairlift@.service", "tenants"), ("fairlift-ublk.service", ""):
+        unit = (UNITS / name).read_text().replace("%i", instance).replace("%t", str(t.dir))
+        run = Path(t.dir) / re.search(r"^RuntimeDirectory=(.*)$", unit, re.M).group(1)
+        run.mkdir()
+        # As systemd sets it for ExecStart= and ExecReload=.
+        env = {re.search(r"^Environment=(.*?)=(.*)$", unit, re.M).group(1): str(run), "RUNTIME_DIRECTORY": str(run)}
+        server = t.server(listen=[], wait=False, config="[export.a]\nbacking = 'mem:1m'\n", env=env)
+        until(lambda: f"control at unix:{run}/control.sock" in server.log(), "it says where its control is")
+        reloaded = re.search(r"^ExecReload=-/usr/bin/fairlift (.*)$", unit, re.M).group(1).split()
+        contains(t.run(BINARY, *reloaded, env={**os.environ, **env}), "already runs this program")
+        server.stop()
+
+
+@test(fairlift_only=True)
 def the_program_writes_units_that_start_it_where_it_is(t):
     copy = Path(t.path("bin")) / "fairlift"
     copy.parent.mkdir()

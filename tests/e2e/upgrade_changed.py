@@ -27,7 +27,7 @@ def a_scheduler_that_tenants_needed_goes_on_when_they_have_gone(t):
         upgrade(server)
         equal(disk_of(t, server, "a"), shared, "the disk at the new server")
     server.control("set", "disk", shared[0], f"scheduler={'none' if shared[1] != 'none' else 'fair'}")
-    contains(upgrade(server, code=1), "scheduler", "in the new server")
+    contains(upgrade(server, code=1), "scheduler", "in the new server", "take back the changes made by command")
 
 
 @test(fairlift_only=True)
@@ -173,6 +173,16 @@ def a_server_whose_control_has_a_token_is_upgraded_by_those_who_have_it(t):
         server.process = Adopted(int(re.search(r"process (\d+) serves now", said)[1]))
         t.defer(finish, server.process)
         equal(client.read(0, 512), data(512, 1), "what a client of both reads")
+
+
+@test(fairlift_only=True)
+def a_program_is_looked_for_where_the_command_is_given(t):
+    server = t.server(f"a=mem:{MIB}")
+    os.makedirs(t.path("new/bin"))
+    os.symlink(BINARY, t.path("new/bin/fairlift"))
+    for program, place in ("bin/fairlift", "new"), ("./fairlift", "new/bin"):
+        said = t.run(BINARY, "upgrade", "--dry-run", "--program", program, "--control", f"unix:{server.socket}.control.sock", cwd=t.path(place))
+        contains(said, "a new server could take over")
 
 
 @test(fairlift_only=True)

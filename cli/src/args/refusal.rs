@@ -11,8 +11,9 @@ use crate::syntax::mistake::{Mistake, Severity, render};
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output::quoted;
 
-/// Flags that people know from other servers, and their counterparts here.
-const ELSEWHERE: [(&[&str], &str); 8] = [
+/// Flags that people know from other servers or commands, and their counterparts here.
+const ELSEWHERE: [(&[&str], &str); 9] = [
+    (&["--control"], "it follows a command that asks a server, as in fairlift status --control ADDRESS"),
     (&["--version", "-V"], "`fairlift version` says it"),
     (
         &["--weights", "--share", "--shares"],

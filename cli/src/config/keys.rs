@@ -95,7 +95,7 @@ fn export_keys() -> Vec<Key> {
 pub(crate) const EXPORT_ROWS: &[Row<ExportKeys>] = &[
     export("backing", Put::Backing(|export, backing| export.settings.backing = backing))
         .fixed("required",
-            "the file, device, RAM, model, other server or Ceph image that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`, a file that another export writes to without `shared`; a file that begins as a qcow2, VMDK, VHDX or LUKS image is refused without `format=raw` by a reload and `add`; a start warns of it, and serves such an image read-only"),
+            "the file, device, RAM, model, other server or Ceph image that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`, a file that another export writes to without `shared`; a file that begins as a qcow2, VMDK, VHDX or LUKS image is refused without `format=raw` by a reload and `add`; a start warns of it, and serves such an image read-only (a LUKS container stays writable)"),
     export("offset", Size(|export, bytes| export.settings.offset = bytes))
         .fixed("0", "the offset in the backing at which the export starts"),
     export("size", AutoSize(|export, size| export.settings.size = size))

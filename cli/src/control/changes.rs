@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use fairlift::access::Rule;
-use fairlift::config::{Backing, Config, Disk, Export, Listener, Tls};
+use fairlift::config::{Address, Backing, Config, Disk, Export, Listener, Tls};
 use fairlift::control::{Edit, Leave};
 use fairlift_core::{Group, GroupId, Weight, flush, sched};
 use fairlift_lab::suggestion;
@@ -257,6 +257,9 @@ impl<'a> Changes<'a> {
         keys.put(keys::LISTENER_ROWS, &mut tls)?;
         keys.finish(&[])?;
         let at = place::parse_place(name)?;
+        if let Address::Unix(path) = &at.address {
+            check_path(path)?;
+        }
         let tls = tls.or(at.tls).unwrap_or(Tls::Off);
         let listener = Listener { address: at.address, tls, socket: at.rights.numbers()? };
         if place::is_remote(&listener.address) && tls != Tls::Required {
@@ -566,6 +569,7 @@ pub(super) mod tests {
             (json!({"set": "disk", "name": "ssd0", "tunables": {"slice_idle": 0}}), "slice_idle belongs to bfq"),
             (json!({"set": "disk", "name": "ssd0", "scheduler": "fare"}), "did you mean \"fair\"?"),
             (json!({"add": "listener", "name": "tcp:0.0.0.0:1"}), "other machines can reach this address"),
+            (json!({"add": "listener", "name": "unix:a.sock,mode=0660"}), "takes a path from the root"),
         ] {
             let says = read(json!([one])).unwrap_err();
             assert!(says.contains(why), "{one}: {says}");

@@ -19,7 +19,7 @@ use fairlift::access::Grant;
 use fairlift::config::Export;
 use fairlift::control::view::{ClientView, DiskView, GroupView, OwnQueue};
 use fairlift::control::{State, View};
-use fairlift_core::ceiling::{Rate, Rates};
+use fairlift_core::ceiling::{Bounds, Rate, Rates};
 use fairlift_core::objective::{Room, SECONDS, Standing};
 use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Op, Weight};
@@ -275,7 +275,10 @@ impl Look<'_> {
             }
             Part::Room => format!("{}: {much} of the time; {each}", self.bound(activity)),
             Part::Limit => {
-                format!("its ceiling: {much} of the time its operations are held by {}; {each}", self.ceiling())
+                format!(
+                    "its ceiling: {much} of the time its operations are held by {}; {each}",
+                    ceilings(&self.state.config.bounds, self.tenant)
+                )
             }
             Part::Others => self.others(activity, share),
             Part::Own => {
@@ -308,16 +311,6 @@ impl Look<'_> {
             }
         };
         Cause { name: part.name(), part: share, says }
-    }
-
-    /// The ceiling that holds the tenant: its own, or the nearest above it.
-    fn ceiling(&self) -> String {
-        let bounds = &self.state.config.bounds;
-        let mut path = self.tenant;
-        while !path.is_empty() && !bounds.contains_key(path) {
-            path = path.rsplit_once('/').map_or("", |(above, _)| above);
-        }
-        if path.is_empty() { "a ceiling".into() } else { format!("max of {path}") }
     }
 
     /// Which bound is reached where there is no room.
@@ -585,6 +578,18 @@ impl Look<'_> {
     }
 }
 
+/// The ceilings that may hold a tenant: its own, and those above it.
+fn ceilings<'a>(bounds: &BTreeMap<String, Bounds>, tenant: &'a str) -> String {
+    let above = |path: &&'a str| match path.rsplit_once('/')? {
+        ("", "") => None,
+        ("", _) => Some("/"),
+        (above, _) => Some(above),
+    };
+    let has_max = |path: &&str| bounds.get(*path).is_some_and(|bounds| !bounds.ceiling.is_none());
+    let all: Vec<_> = std::iter::successors(Some(tenant), above).filter(has_max).collect();
+    if all.is_empty() { "a ceiling".into() } else { format!("max of {}", all.join(" or ")) }
+}
+
 fn percent(part: f64) -> String {
     format!("{:.0} %", 100.0 * part)
 }
@@ -647,6 +652,8 @@ fn plural(count: usize, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use fairlift_core::ceiling::Ceiling;
+
     use super::*;
 
     #[test]
@@ -664,6 +671,22 @@ mod tests {
         assert_eq!(target(200e-6, 10e-3), Some(5e3));
         assert_eq!(target(3e-3, 7e-3), Some(5e3), "its own queue takes 3 ms");
         assert_eq!(target(4e-3, 6e-3), None, "5 ms are hardly less than 6");
+    }
+
+    #[test]
+    fn groups_with_a_floor_or_a_latency_alone_hold_nobody() {
+        let max = |riops| Bounds {
+            ceiling: Ceiling { max: Rates::NONE.with(Rate::Riops, riops), ..Ceiling::NONE },
+            ..Bounds::default()
+        };
+        let floor = Bounds { floor: Rates::NONE.with(Rate::Riops, 1), ..Bounds::default() };
+        let of = |all: &[(&str, Bounds)]| {
+            ceilings(&all.iter().map(|(path, bounds)| ((*path).to_owned(), *bounds)).collect(), "/t/a")
+        };
+        assert_eq!(of(&[("/t/a", floor), ("/t", max(9)), ("/t/b", max(1))]), "max of /t");
+        assert_eq!(of(&[("/t/a", max(9)), ("/t", floor), ("/", max(5))]), "max of /t/a or /");
+        assert_eq!(of(&[("/", max(5))]), "max of /");
+        assert_eq!(of(&[("/t/a", floor)]), "a ceiling");
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub(crate) struct TraceArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) export: Option<String>,
     /// The time to record
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     pub(crate) seconds: f64,
     /// The file to write, or a prefix
     #[arg(short, long, value_name = "FILE", required_unless_present = "messages")]
@@ -276,9 +276,10 @@ pub(crate) struct AcknowledgeArgs {
 
 /// Start another server that takes over from the running one, without disconnecting clients
 ///
-/// The new server starts with the arguments and the config file of the running one, and receives its open files, listeners and NBD connections.
-/// Clients see a pause of some milliseconds. If the takeover is refused or fails, the running server goes on. Clients with TLS get their answers, are
-/// disconnected, and connect again. An upgrade is refused with writable exports of another NBD server, and with images of Ceph.
+/// The new server starts with the arguments and the config file of the running one, and receives its open files, listeners and connections.
+/// Clients see a pause of some milliseconds. If the takeover is refused or fails, the running server goes on. Where the kernel has no TLS (modprobe
+/// tls), clients with TLS get their answers, are disconnected, and connect again. An upgrade is refused with writable exports of another NBD server
+/// over TLS, and with block devices that do not outlive their server; --dry-run names each obstacle.
 #[derive(Debug, Args)]
 pub(crate) struct UpgradeArgs {
     /// The program of the new server [default: this one]

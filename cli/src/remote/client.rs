@@ -248,8 +248,13 @@ fn hint(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// The control socket of the service, or of a server that listens at the usual place.
+/// The control socket of the service that this process is of (systemd sets its directory, for `ExecReload=` too), of `fairlift.service`, or of a
+/// server that listens at the usual place.
 fn usual() -> Result<PathBuf, String> {
+    let of_this = std::env::var_os("RUNTIME_DIRECTORY").map(|dir| Path::new(&dir).join("control.sock"));
+    if let Some(place) = of_this.filter(|place| place.exists()) {
+        return Ok(place);
+    }
     let service = Path::new("/run/fairlift/control.sock");
     let own = place::default_socket()?.with_extension("control.sock");
     Ok(if !own.exists() && service.exists() { service.to_owned() } else { own })

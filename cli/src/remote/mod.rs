@@ -163,6 +163,12 @@ pub(crate) fn add(args: &AddArgs) -> Shown {
             all.insert("backing".into(), Value::String(rooted(named.backing, text)?));
             named.name
         }
+        // The server has another directory.
+        Kind::Listener => args
+            .name
+            .strip_prefix("unix:")
+            .and_then(|path| std::path::absolute(path).ok())
+            .map_or_else(|| args.name.clone(), |path| format!("unix:{}", path.display())),
         _ => args.name.clone(),
     };
     all.insert(if kind == Kind::Group { "path" } else { "name" }.into(), Value::String(name));

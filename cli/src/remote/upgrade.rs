@@ -80,6 +80,10 @@ fn attempt(args: &UpgradeArgs) -> Result<(), String> {
     let running: Value = server.ask(Method::POST, "/v1/upgrade", None, None)?.value;
     let tell = |line: &str| _ = output::print(format!("{line}\n").as_bytes());
     let program = match &args.program {
+        // Started in the server's directory, it is looked for in this one; a name without a slash in PATH.
+        Some(program) if program.components().count() > 1 => {
+            std::path::absolute(program).map_err(|error| format!("{}: {error}", program.display()))?
+        }
         Some(program) => program.clone(),
         None => std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?,
     };
@@ -191,8 +195,8 @@ fn is_of_its_service(running: &Value) -> Result<(), String> {
     if cgroup("self").is_some_and(|own| Some(own) == cgroup(&running["pid"].to_string())) {
         return Ok(());
     }
-    Err("the running server is a systemd service; a server started here would not be: let the service do it, by \
-         ExecReload=/usr/bin/fairlift upgrade in its unit and systemctl reload"
+    Err("the running server is a systemd service; a server started here would not be: install the new program, and let the service do it by \
+         systemctl reload (with ExecReload=/usr/bin/fairlift upgrade in its unit, as the packaged ones have)"
         .into())
 }
 

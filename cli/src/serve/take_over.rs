@@ -73,9 +73,14 @@ impl TakeOver {
             return Ok(server);
         }
         let list = differences.join("\n  ");
+        let remedy = match prepared.source {
+            Some(_) => "either run `fairlift reload`, or write the changes made by command into the config file",
+            None => {
+                "take back the changes made by command: the server has no config file to write them into (--config)"
+            }
+        };
         Err(Complaint::Refused(format!(
-            "error: the running settings differ from those of the new server:\n  {list}\n\
-             either run `fairlift reload`, or write the changes made by command into the config file\n\
+            "error: the running settings differ from those of the new server:\n  {list}\n{remedy}\n\
              the running server goes on"
         )))
     }

@@ -69,7 +69,7 @@ pub(super) struct Flag {
     /// Make each export a block device of this machine, /dev/ublkbN, also found as /dev/fairlift/NAME; its kernel module is ublk_drv
     ///
     /// OPTIONS, with commas between them: queues=N, depth=N, id=N (of a single export), unprivileged, recover=off, leave, optional,
-    /// mode=0660, owner=NAME, group=NAME.
+    /// partitions=off, mode=0660, owner=NAME, group=NAME.
     /// A device whose export is a file outlives a server that is killed: started again in the same way, `fairlift serve` takes it over. It is
     /// removed when the server ends, unless `leave` is given.
     #[arg(long, value_name = "OPTIONS", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_flag)]

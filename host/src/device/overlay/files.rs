@@ -248,6 +248,10 @@ pub(super) fn known(header: &Header, path: &Path, is: Fingerprint) -> Result<(),
     match (header.base.is, is) {
         (was, is) if was == is => Ok(()),
         (was, is) if header.commits && is_there && was.may_become(is) => Ok(()), // into.1
+        _ if !is_there => Err(format!(
+            "it is over another base than {path}: over {}, or a copy of it that keeps its size and time of change (cp -p)",
+            header.base.path.display()
+        )),
         (Fingerprint::Top { id: was, .. }, Fingerprint::Top { id: is, .. }) if was == is => Err(format!(
             "its base {path} was opened for writing since: reads through it may mix old data and new; a base must not be written"
         )),
@@ -273,7 +277,7 @@ pub(super) fn known(header: &Header, path: &Path, is: Fingerprint) -> Result<(),
                     format!("the size or time of change of one of its {files} files is another, or it lies over others"),
             }
         )),
-        _ => Err(format!("it is over another base than {path}, with which it was made")),
+        _ => Err(format!("its base {path} is another by now than that with which it was made")),
     }
 }
 
