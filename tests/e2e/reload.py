@@ -164,6 +164,25 @@ description = "{bob}"
 
 
 @test(fairlift_only=True)
+def a_tenant_with_delegated_keys_is_removed_by_a_command_and_then_from_the_file(t):
+    bob = '[export.bob]\nbacking = "mem:1m"\n'
+    tenant = lambda name: f'[export.{name}]\nbacking = "mem:1m"\n[group."/{name}"]\ndelegate = ["max"]\n'
+    server = t.server(config=bob + tenant("alice") + tenant("carol"))
+    control = Control(t, server)
+    control.cli("remove", "export", "alice")
+    Path(t.path("server0.toml")).write_text(bob + tenant("carol"))
+    contains(control.cli("reload"), 'group "/alice": nothing delegated (was max)\n', 'group "/alice": removed\n')
+    control.cli("remove", "export", "carol")
+    equal(control.ask("GET", "/v1/groups/carol")["path"], "/carol", "the group of which keys are delegated")
+    contains(control.cli("remove", "group", "/carol"), 'group "/carol": nothing delegated (was max)\n')
+    Path(t.path("server0.toml")).write_text(bob)
+    contains(control.cli("reload"), "nothing differs")
+    control.cli("add", "group", "/carol")
+    Path(t.path("server0.toml")).write_text(bob + tenant("carol"))
+    contains(control.cli("reload"), 'group "/carol": max delegated (was nothing)\n')
+
+
+@test(fairlift_only=True)
 def an_export_that_is_served_gets_a_socket_for_guests_once_it_is_removed_and_the_file_is_read_again(t):
     text = '[export.a]\nbacking = "mem:1m"\n'
     server = t.server(config=text)
