@@ -140,6 +140,17 @@ def a_tunable_that_was_set_live_stays_unless_the_file_changes_it(t):
 
 
 @test(fairlift_only=True)
+def a_tunable_of_the_file_that_the_scheduler_of_a_second_tenant_has_not_is_in_no_reloads_way(t):
+    text = '[disk.d]\nset = {{ read_expire = "20ms" }}\n[export.a]\nbacking = "mem:1m"\ndisk = "d"\n[group."/a"]\nweight = {weight}\n'
+    server = t.server(config=text.format(weight=300))
+    control = Control(t, server)
+    contains(control.cli("add", "export", "b=mem:1m", "disk=d"), "scheduler fair (was mq-deadline)")
+    contains(control.cli("reload"), "nothing differs")
+    control.cli("remove", "export", "b")
+    reload(server, text.format(weight=200), 'reloaded: group "/a": weight 200 (was 300)')
+
+
+@test(fairlift_only=True)
 def what_a_command_has_changed_and_a_reload_takes_back_is_named(t):
     text = """[export.alice]
 backing = "mem:1m"
