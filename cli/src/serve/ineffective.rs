@@ -18,7 +18,7 @@
 //! ineffective.8  Exports of more RAM than the machine has: what clients write there is given out as they write, until nothing is left.
 //! ineffective.9  A client that is to open an export that is not there, or those of a group that has none, or to come by an address at which
 //!          the server does not listen.
-//! ineffective.10  A client that is known by its user or group, and that no unix socket lets in.
+//! ineffective.10  A client of exports that is known by its user or group, and that no unix socket lets in.
 //! ineffective.11  A socket of virtual machines at which no client is both let in and allowed the export.
 //! ineffective.12  A revocation list that has expired or is no trusted authority's, and an authority without one.
 //! ineffective.13  A client that is known by its cgroup, where /proc shows a process to its own user alone.
@@ -265,7 +265,8 @@ fn hidden_by(mounts: &str, is_in: impl Fn(&str) -> bool) -> Option<String> {
 
 /// Why a client that is known by its user or group cannot connect; `None`: it can, or that cannot be told (ineffective.10).
 fn why_shut_out(config: &Config, rule: &Rule) -> Option<String> {
-    let who = rule.uid.map(|uid| format!("uid {uid}")).or(rule.gid.map(|gid| format!("gid {gid}")))?;
+    let who = rule.uid.map(|uid| format!("uid {uid}")).or(rule.gid.map(|gid| format!("gid {gid}")));
+    let who = who.filter(|_| rule.is_of_exports())?; // places of control have modes of their own
     let listeners = config.listeners.iter().filter(|one| place::tcp_address(&one.address).is_none());
     let listeners = listeners.map(|one| (one.address.clone(), one.socket, format!("listen = \"{}", one.address)));
     let its = config.exports.iter().filter(|export| rule.allows(&export.name, path_of(config, export)));
@@ -727,6 +728,10 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         assert_eq!((vain("\"unix:d.sock\"", me), vain("\"unix:d.sock\"", 0)), (None, None));
         let its = format!("\"unix:d.sock,owner={stranger}\"");
         assert_eq!(vain(&its, stranger), None);
+        let operator =
+            format!("[client.o]\nuid = {stranger}\ncontrol = \"change\"\n[export.a]\nbacking = \"mem:1m\"\n");
+        let config = config_of(&("[server]\nlisten = \"unix:d.sock\"\n".to_owned() + &operator));
+        assert_eq!(why_shut_out(&config, &config.clients[0]), None, "who comes to the control server alone");
     }
 
     /// ineffective.10, ineffective.11
