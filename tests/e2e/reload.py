@@ -127,6 +127,15 @@ def a_dry_run_tells_what_the_reload_then_does_and_warns_of(t):
 
 
 @test(fairlift_only=True)
+def a_reload_warns_of_tenants_whose_exports_other_machines_may_open(t):
+    text = '[export.a]\nbacking = "mem:1m"\n'
+    server = t.server(config=text, listen=[f"unix:{t.path('s0')}", f"tcp:0.0.0.0:{free_port()}"], args=["--insecure"])
+    Path(t.path("server0.toml")).write_text(text + '[export.b]\nbacking = "mem:1m"\n')
+    for words in ("reload", "--dry-run"), ("reload",), ("status", "--seconds", "0.1"):
+        contains(Control(t, server).cli(*words), "other machines can reach tcp:0.0.0.0:", "and each may open the exports of all 2 tenants; [client.NAME]")
+
+
+@test(fairlift_only=True)
 def a_tunable_that_was_set_live_stays_unless_the_file_changes_it(t):
     server = t.server(config=config(disk="set = { isolation_cost = 5 }"))
     control = Control(t, server)

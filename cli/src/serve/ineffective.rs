@@ -55,9 +55,11 @@ pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
         config.clients.iter().flat_map(|rule| why_vain(config, rule).map(|why| places.client(&rule.name).says(why)));
     let lists = config.revoked.warnings(SystemTime::now()); // ineffective.12
     let lists = lists.into_iter().map(|why| places.server("tls_certificates").says(format!("ca-crl.pem {why}")));
+    let open = why_open(config).map(|(at, why)| places.listener(&at).says(why));
     let shut = |one| why_closed(config, one).or_else(|| why_for_nobody(config, one));
     let guests = config.exports.iter().filter_map(|one| Some(places.export(&one.name).says(shut(one)?)));
-    groups.chain(latencies).chain(disks).chain(small).chain(large).chain(rules).chain(guests).chain(lists).collect()
+    let of_disks = groups.chain(latencies).chain(disks).chain(small).chain(large);
+    of_disks.chain(rules).chain(guests).chain(lists).chain(open).collect()
 }
 
 /// The settings that cannot act, as far as that is known before anything is opened: exports that name no disk count as on one together,
@@ -304,6 +306,20 @@ fn why_for_nobody(config: &Config, export: &Export) -> Option<String> {
          listener = {listener:?} and exports = {:?}",
         export.name
     ))
+}
+
+/// The address by which every client of other machines may open the exports of every tenant.
+fn why_open(config: &Config) -> Option<(String, String)> {
+    let tenants = config.exports.iter().map(|export| export.group).collect::<BTreeSet<_>>().len();
+    let listener = config.listeners.iter().find(|listener| place::is_remote(&listener.address))?;
+    (tenants > 1 && !config.clients.iter().any(Rule::is_of_exports)).then(|| {
+        let at = place::show(&listener.address);
+        let says = format!(
+            "other machines can reach {at}, and each may open the exports of all {tenants} tenants; [client.NAME] in the config file \
+             restricts that"
+        );
+        (at, says)
+    })
 }
 
 /// Why no virtual machine can have an export; `None`: one can, or that was not asked for (ineffective.11).
@@ -703,6 +719,15 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         assert_eq!(warnings_between(&config, &[&no_rule]), wanted);
         assert_eq!(warnings_between(&config, &[&without("a")]), wanted);
         assert_eq!(warnings_between(&config, &[&without("b")]), [""; 0], "only what the change is about");
+    }
+
+    #[test]
+    fn tenants_whose_exports_other_machines_may_open_are_told() {
+        let server = "[server]\ninsecure = true\nlisten = [\"unix:d.sock\", \"tcp:0.0.0.0:1\"]\n[disk.d]\n";
+        let text = |group: &str| server.to_owned() + &exports(&[("d", "/a"), ("d", group)]);
+        let why = "f.toml:3:26: warning: server.listen: other machines can reach tcp:0.0.0.0:1, and each may open the exports of all 2 tenants; ";
+        assert!(warnings_text(&text("/b")).starts_with(why), "{}", warnings_text(&text("/b")));
+        assert_eq!(warnings_text(&text("/a")), "");
     }
 
     /// ineffective.10
