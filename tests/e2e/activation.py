@@ -145,6 +145,16 @@ def sockets_meant_for_another_process_are_left_alone(t):
 
 
 @test(fairlift_only=True)
+def a_socket_that_does_not_listen_is_refused(t):
+    """As with Accept=yes, where systemd passes the connection of one client."""
+    ours, its = socket.socketpair()
+    wrap = "import os, sys; os.dup2(int(sys.argv[1]), 3, inheritable=True); os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid())); os.execv(sys.argv[2], sys.argv[2:])"
+    with ours, its:
+        said = t.run(sys.executable, "-c", wrap, its.fileno(), BINARY, "serve", "--check", "disk=mem:3M", code=2, pass_fds=[its.fileno()])
+    contains(said, "inherited file descriptor 3: not a listening stream socket: it is a connection", "Accept=no")
+
+
+@test(fairlift_only=True)
 def the_service_manager_is_told_when_the_server_is_ready_and_when_it_stops(t):
     path = t.path("notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:

@@ -154,6 +154,15 @@ def a_dry_run_tells_what_the_reload_then_does_and_warns_of(t):
 
 
 @test(fairlift_only=True)
+def a_reload_warns_of_tenants_whose_exports_other_machines_may_open(t):
+    text = '[export.a]\nbacking = "mem:1m"\n'
+    server = t.server(config=text, listen=[f"unix:{t.path('s0')}", f"tcp:0.0.0.0:{free_port()}"], args=["--insecure"])
+    Path(t.path("server0.toml")).write_text(text + '[export.b]\nbacking = "mem:1m"\n')
+    for words in ("reload", "--dry-run"), ("reload",), ("status", "--seconds", "0.1"):
+        contains(Control(t, server).cli(*words), "other machines can reach tcp:0.0.0.0:", "and each may open the exports of all 2 tenants; [client.NAME]")
+
+
+@test(fairlift_only=True)
 def a_tunable_that_was_set_live_stays_unless_the_file_changes_it(t):
     server = t.server(config=config(disk="set = { isolation_cost = 5 }"))
     control = Control(t, server)
@@ -164,6 +173,17 @@ def a_tunable_that_was_set_live_stays_unless_the_file_changes_it(t):
     equal((knobs()["device_depth"], knobs()["isolation_cost"]), ("7", "5"), "the tunables after it")
     reload(server, config(weight=200), 'disk "d": isolation_cost = default (was 5)')
     equal(knobs()["device_depth"], "7", "what only a command has named")
+
+
+@test(fairlift_only=True)
+def a_tunable_of_the_file_that_the_scheduler_of_a_second_tenant_has_not_is_in_no_reloads_way(t):
+    text = '[disk.d]\nset = {{ read_expire = "20ms" }}\n[export.a]\nbacking = "mem:1m"\ndisk = "d"\n[group."/a"]\nweight = {weight}\n'
+    server = t.server(config=text.format(weight=300))
+    control = Control(t, server)
+    contains(control.cli("add", "export", "b=mem:1m", "disk=d"), "scheduler fair (was mq-deadline)")
+    contains(control.cli("reload"), "nothing differs")
+    control.cli("remove", "export", "b")
+    reload(server, text.format(weight=200), 'reloaded: group "/a": weight 200 (was 300)')
 
 
 @test(fairlift_only=True)
@@ -188,6 +208,25 @@ description = "{bob}"
     control.cli("set", "group", "/alice", "weight=7")
     reload(server, text.format(bob="new"), 'reloaded: export "bob": description "new"', 'reloaded: taken back: group "/alice": weight 100 (was 7)')
     contains(control.cli("reload"), "nothing differs")
+
+
+@test(fairlift_only=True)
+def a_tenant_with_delegated_keys_is_removed_by_a_command_and_then_from_the_file(t):
+    bob = '[export.bob]\nbacking = "mem:1m"\n'
+    tenant = lambda name: f'[export.{name}]\nbacking = "mem:1m"\n[group."/{name}"]\ndelegate = ["max"]\n'
+    server = t.server(config=bob + tenant("alice") + tenant("carol"))
+    control = Control(t, server)
+    control.cli("remove", "export", "alice")
+    Path(t.path("server0.toml")).write_text(bob + tenant("carol"))
+    contains(control.cli("reload"), 'group "/alice": nothing delegated (was max)\n', 'group "/alice": removed\n')
+    control.cli("remove", "export", "carol")
+    equal(control.ask("GET", "/v1/groups/carol")["path"], "/carol", "the group of which keys are delegated")
+    contains(control.cli("remove", "group", "/carol"), 'group "/carol": nothing delegated (was max)\n')
+    Path(t.path("server0.toml")).write_text(bob)
+    contains(control.cli("reload"), "nothing differs")
+    control.cli("add", "group", "/carol")
+    Path(t.path("server0.toml")).write_text(bob + tenant("carol"))
+    contains(control.cli("reload"), 'group "/carol": max delegated (was nothing)\n')
 
 
 @test(fairlift_only=True)

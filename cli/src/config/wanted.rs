@@ -6,6 +6,8 @@
 use fairlift::config::{Address, Config, Disk, Export, Listener};
 use fairlift_core::{Group, GroupId, flush, sched};
 
+use crate::syntax::scheduler::check_setting;
+
 fn find_disk<'a>(config: &'a Config, name: &str) -> Option<&'a Disk> {
     config.disks.iter().find(|disk| disk.name == name)
 }
@@ -79,6 +81,8 @@ pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(
 fn settle(disk: &mut Disk, there: &Disk, rotates: impl Fn(&str) -> bool) {
     if disk.is_usual && there.is_usual {
         disk.scheduler = there.scheduler;
+        // The file says them with the scheduler of its own tenants. Another one, which a tenant by command has brought, may not have them.
+        disk.set.retain(|(knob, value)| check_setting(there.scheduler, knob, value).is_ok());
     } else if disk.is_usual && disk.set.is_empty() {
         let tenants = if disk.scheduler.has_weights() { 2 } else { 1 };
         disk.scheduler = sched::Kind::usual(tenants, rotates(&disk.name));

@@ -79,8 +79,8 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// A group that was made for an export goes with it, unless somebody gave it a weight or limits: exports that come and go
-    /// leave no groups behind.
+    /// A group that was made for an export goes with it, unless somebody gave it a weight or limits, or has delegated keys of it: exports
+    /// that come and go leave no groups behind.
     fn leave_own_groups(self) {
         let Self { edit, before, .. } = self;
         if edit.config.exports.is_same(&before.exports) {
@@ -90,8 +90,9 @@ impl<'a> Changes<'a> {
         let left = paths(&before).filter(|(name, was)| now.get(name) != Some(was));
         let left: Vec<_> = left.map(|(name, was)| (own_path(name), was)).filter(|(own, was)| own == was).collect();
         for (own, _) in left {
+            let Config { groups, bounds, delegated, .. } = &edit.config;
             let is_plain = |group: &Group| group.path == own && group.weight == Weight::DEFAULT;
-            if edit.config.groups.iter().any(is_plain) && !edit.config.bounds.contains_key(&own) {
+            if groups.iter().any(is_plain) && !bounds.contains_key(&own) && !delegated.contains_key(&own) {
                 let _ = edit.remove_group(&own); // or something is in it
             }
         }

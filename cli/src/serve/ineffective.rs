@@ -18,7 +18,7 @@
 //! ineffective.8  Exports of more RAM than the machine has: what clients write there is given out as they write, until nothing is left.
 //! ineffective.9  A client that is to open an export that is not there, or those of a group that has none, or to come by an address at which
 //!          the server does not listen.
-//! ineffective.10  A client that is known by its user or group, and that no unix socket lets in.
+//! ineffective.10  A client of exports that is known by its user or group, and that no unix socket lets in.
 //! ineffective.11  A socket of virtual machines at which no client is both let in and allowed the export.
 //! ineffective.12  A revocation list that has expired or is no trusted authority's, and an authority without one.
 //! ineffective.13  A client that is known by its cgroup, where /proc shows a process to its own user alone.
@@ -55,9 +55,11 @@ pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
         config.clients.iter().flat_map(|rule| why_vain(config, rule).map(|why| places.client(&rule.name).says(why)));
     let lists = config.revoked.warnings(SystemTime::now()); // ineffective.12
     let lists = lists.into_iter().map(|why| places.server("tls_certificates").says(format!("ca-crl.pem {why}")));
+    let open = why_open(config).map(|(at, why)| places.listener(&at).says(why));
     let shut = |one| why_closed(config, one).or_else(|| why_for_nobody(config, one));
     let guests = config.exports.iter().filter_map(|one| Some(places.export(&one.name).says(shut(one)?)));
-    groups.chain(latencies).chain(disks).chain(small).chain(large).chain(rules).chain(guests).chain(lists).collect()
+    let of_disks = groups.chain(latencies).chain(disks).chain(small).chain(large);
+    of_disks.chain(rules).chain(guests).chain(lists).chain(open).collect()
 }
 
 /// The settings that cannot act, as far as that is known before anything is opened: exports that name no disk count as on one together,
@@ -265,7 +267,8 @@ fn hidden_by(mounts: &str, is_in: impl Fn(&str) -> bool) -> Option<String> {
 
 /// Why a client that is known by its user or group cannot connect; `None`: it can, or that cannot be told (ineffective.10).
 fn why_shut_out(config: &Config, rule: &Rule) -> Option<String> {
-    let who = rule.uid.map(|uid| format!("uid {uid}")).or(rule.gid.map(|gid| format!("gid {gid}")))?;
+    let who = rule.uid.map(|uid| format!("uid {uid}")).or(rule.gid.map(|gid| format!("gid {gid}")));
+    let who = who.filter(|_| rule.is_of_exports())?; // places of control have modes of their own
     let listeners = config.listeners.iter().filter(|one| place::tcp_address(&one.address).is_none());
     let listeners = listeners.map(|one| (one.address.clone(), one.socket, format!("listen = \"{}", one.address)));
     let its = config.exports.iter().filter(|export| rule.allows(&export.name, path_of(config, export)));
@@ -303,6 +306,20 @@ fn why_for_nobody(config: &Config, export: &Export) -> Option<String> {
          listener = {listener:?} and exports = {:?}",
         export.name
     ))
+}
+
+/// The address by which every client of other machines may open the exports of every tenant.
+fn why_open(config: &Config) -> Option<(String, String)> {
+    let tenants = config.exports.iter().map(|export| export.group).collect::<BTreeSet<_>>().len();
+    let listener = config.listeners.iter().find(|listener| place::is_remote(&listener.address))?;
+    (tenants > 1 && !config.clients.iter().any(Rule::is_of_exports)).then(|| {
+        let at = place::show(&listener.address);
+        let says = format!(
+            "other machines can reach {at}, and each may open the exports of all {tenants} tenants; [client.NAME] in the config file \
+             restricts that"
+        );
+        (at, says)
+    })
 }
 
 /// Why no virtual machine can have an export; `None`: one can, or that was not asked for (ineffective.11).
@@ -704,6 +721,15 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         assert_eq!(warnings_between(&config, &[&without("b")]), [""; 0], "only what the change is about");
     }
 
+    #[test]
+    fn tenants_whose_exports_other_machines_may_open_are_told() {
+        let server = "[server]\ninsecure = true\nlisten = [\"unix:d.sock\", \"tcp:0.0.0.0:1\"]\n[disk.d]\n";
+        let text = |group: &str| server.to_owned() + &exports(&[("d", "/a"), ("d", group)]);
+        let why = "f.toml:3:26: warning: server.listen: other machines can reach tcp:0.0.0.0:1, and each may open the exports of all 2 tenants; ";
+        assert!(warnings_text(&text("/b")).starts_with(why), "{}", warnings_text(&text("/b")));
+        assert_eq!(warnings_text(&text("/a")), "");
+    }
+
     /// ineffective.10
     #[test]
     fn a_client_that_no_socket_lets_in_is_told() {
@@ -727,6 +753,10 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         assert_eq!((vain("\"unix:d.sock\"", me), vain("\"unix:d.sock\"", 0)), (None, None));
         let its = format!("\"unix:d.sock,owner={stranger}\"");
         assert_eq!(vain(&its, stranger), None);
+        let operator =
+            format!("[client.o]\nuid = {stranger}\ncontrol = \"change\"\n[export.a]\nbacking = \"mem:1m\"\n");
+        let config = config_of(&("[server]\nlisten = \"unix:d.sock\"\n".to_owned() + &operator));
+        assert_eq!(why_shut_out(&config, &config.clients[0]), None, "who comes to the control server alone");
     }
 
     /// ineffective.10, ineffective.11

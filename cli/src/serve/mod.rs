@@ -26,7 +26,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairlift::access::Rule;
 use fairlift::config::{Address, Config, Disk, Tls, WayIn};
 use fairlift::control::{State, tenants};
 use fairlift::{Error, Foreign, Handle, Server};
@@ -167,7 +166,6 @@ impl Plan {
         match checked {
             Ok((in_force, mut warnings)) if mistakes.is_empty() => {
                 warnings.extend(ineffective::warnings(&in_force, &self.places));
-                warnings.extend(open_to_all(&in_force).map(|why| self.places.listen().says(why)));
                 Ok((in_force, warnings))
             }
             _ => Err(self.all(mistakes)),
@@ -292,7 +290,6 @@ fn run(
             .into_iter()
             .chain(clients_of(&config).take(NAMED))
             .for_each(|line| tracing::info!("{line}"));
-        open_to_all(&config).iter().for_each(|line| tracing::warn!("{line}"));
     }
     reload.warnings(&handle).iter().for_each(|warning| tracing::warn!("{warning}"));
     let file = Arc::clone(&reload) as Arc<dyn control::ConfigFile>;
@@ -403,16 +400,6 @@ fn tenants_of(config: &Config) -> Vec<String> {
 /// The rights of clients, a line each: `client alice, uid 1000: group /tenants/alice`.
 fn clients_of(config: &Config) -> impl Iterator<Item = String> {
     config.clients.iter().map(|rule| format!("client {}, {rule}", rule.name))
-}
-
-/// The warning for a server that lets every client of other machines open the exports of every tenant.
-fn open_to_all(config: &Config) -> Option<String> {
-    let tenants = config.exports.iter().map(|export| export.group).collect::<BTreeSet<_>>().len();
-    let listener = config.listeners.iter().find(|listener| place::is_remote(&listener.address))?;
-    (tenants > 1 && !config.clients.iter().any(Rule::is_of_exports)).then(|| {
-        let at = place::show(&listener.address);
-        format!("other machines can reach {at}, and each may open the exports of all {tenants} tenants; [client.NAME] in the config file restricts that")
-    })
 }
 
 /// The address as it came to be: with port 0 the kernel chose one.

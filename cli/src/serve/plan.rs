@@ -15,7 +15,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlift::access::Rule;
-use fairlift::config::{Address, Backing, Config, Disk, Export, FileAt, Limits, Listener, Ram, Root, SocketMode, Tls};
+use fairlift::config::{
+    Address, Backing, Config, Disk, Export, FileAt, Limits, Listener, Ram, Root, SocketMode, Tls, WayIn,
+};
 use fairlift::control::{check_floors, check_name};
 use fairlift_core::ceiling::{Bounds, Ceiling};
 use fairlift_core::{GroupId, sched};
@@ -77,7 +79,7 @@ pub(crate) fn plan(
     weigh(flags, &mut file.groups, &exports, &mut places, mistakes);
     limit(flags, &file.groups, &exports, &mut file.bounds, mistakes);
     let (disks, disk_default) = disks(flags, &file, &exports, mistakes);
-    let (listeners, certificate) = listeners(flags, &file.server, inherited, mistakes);
+    let (listeners, certificate) = listeners(flags, &file.server, (inherited, &exports), mistakes);
     let control = control(flags, &file.server, &listeners, mistakes);
     let limits = file.server.limits;
     let workers = workers(flags, &file.server, mistakes);
@@ -356,7 +358,7 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
 fn listeners(
     flags: &ServeArgs,
     server: &Server,
-    inherited: Vec<Arc<OwnedFd>>,
+    (inherited, exports): (Vec<Arc<OwnedFd>>, &[Export]),
     mistakes: &mut Vec<Mistake>,
 ) -> (Vec<Listener>, Option<Certificate>) {
     let usual_tls = flags.tls.or(server.tls);
@@ -371,6 +373,21 @@ fn listeners(
         match place::default_socket() {
             Ok(path) => places.push(plain(Address::Unix(path))),
             Err(says) => mistakes.push(Mistake::in_flag("--listen", says)),
+        }
+    }
+    let at = |placed: Option<&Placed<ListenAt>>| match placed {
+        Some(one) => SettingPlace::of(one, "server.listen"),
+        None => SettingPlace::in_flag("--listen".into()),
+    };
+    // The second of two would find the first, and take it for another server's. (A port that the kernel chooses is never another's.)
+    let sockets = exports.iter().flat_map(|export| export.ways.iter()).filter_map(WayIn::path);
+    let mut taken: BTreeSet<_> = sockets.map(|path| Address::Unix(path.to_owned()).to_string()).collect();
+    for (ListenAt { address, .. }, placed) in &places {
+        let is_chosen = place::tcp_address(address).is_some_and(|tcp| tcp.port() == 0);
+        if !is_chosen && !taken.insert(address.to_string()) {
+            let says =
+                format!("{address} is an address of this server already: another listener, or the socket of an export");
+            mistakes.push(at(*placed).says(says));
         }
     }
     // One place with TLS is enough to need the certificate.
@@ -407,9 +424,7 @@ fn listeners(
     }
     let listener = |(ListenAt { address, tls, rights }, placed): (ListenAt, Option<&Placed<ListenAt>>)| {
         let socket = rights.numbers().unwrap_or_else(|says| {
-            let at = placed
-                .map_or_else(|| SettingPlace::in_flag("--listen".into()), |one| SettingPlace::of(one, "server.listen"));
-            mistakes.push(at.says(says));
+            mistakes.push(at(placed).says(says));
             SocketMode::default()
         });
         Listener { address, tls: tls.unwrap_or(usual_tls), socket }

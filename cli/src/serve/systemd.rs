@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use listenfd::ListenFd;
+use rustix::net::sockopt::socket_acceptconn;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::learned;
@@ -38,16 +39,16 @@ pub(crate) fn passed() -> Result<Passed, String> {
 }
 
 fn take(passed: &mut ListenFd, place: usize) -> Result<Option<OwnedFd>, String> {
-    let unix = passed.take_unix_listener(place);
-    if let Ok(Some(socket)) = unix {
-        return Ok(Some(socket.into()));
-    }
-    match passed.take_tcp_listener(place) {
-        Ok(socket) => Ok(socket.map(OwnedFd::from)),
-        Err(error) => {
-            Err(format!("inherited file descriptor {}: not a listening stream socket: {error}", place + FIRST))
-        }
-    }
+    let socket = match passed.take_unix_listener(place) {
+        Ok(Some(socket)) => Ok(Some(OwnedFd::from(socket))),
+        _ => passed.take_tcp_listener(place).map(|socket| socket.map(OwnedFd::from)),
+    };
+    let socket = socket.and_then(|socket| match socket.as_ref().map(socket_acceptconn) {
+        Some(Ok(false)) => Err(io::Error::other("it is a connection, or nobody listens there (Accept=no of its unit)")),
+        _ => Ok(socket),
+    });
+    socket
+        .map_err(|error| format!("inherited file descriptor {}: not a listening stream socket: {error}", place + FIRST))
 }
 
 /// Has systemd keep a file for the next server; whether it was asked.

@@ -81,13 +81,14 @@ impl Edit {
         if at == GroupId::ROOT {
             return Err("the root is always there".into());
         }
-        let Config { groups, exports, bounds, .. } = &mut self.config;
+        let Config { groups, exports, bounds, delegated, .. } = &mut self.config;
         let inside = exports.iter().filter(|export| export.group == at).map(|export| &export.name);
         let below = groups.iter().filter(|group| group.parent == Some(at)).map(|group| &group.path);
         in_use("group", path, "export", inside.collect())?;
         in_use("group", path, "group", below.collect())?;
         groups.remove(usize::from(at.0));
         bounds.remove(path);
+        delegated.remove(path); // or the next group of that path would have it
         let shift = |id: &mut GroupId| id.0 -= u16::from(*id > at);
         groups.iter_mut().filter_map(|group| group.parent.as_mut()).for_each(shift);
         exports.iter_mut().for_each(|export| shift(&mut export.group));

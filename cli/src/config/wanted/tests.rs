@@ -307,3 +307,19 @@ fn a_scheduler_that_nobody_names_is_no_difference() {
         assert!(then.disks[0].is_usual);
     }
 }
+
+/// A second tenant by command brings a scheduler that has not the tunables of the file: the same file is no difference then.
+#[test]
+fn tunables_that_the_scheduler_of_more_tenants_has_not_are_no_difference() {
+    let with = |kind, set: &[(&str, &str)]| {
+        let set = set.iter().map(|(knob, value)| ((*knob).to_owned(), (*value).to_owned())).collect();
+        let disks = vec![Disk { is_usual: true, set, ..disk("d", kind) }].into();
+        Config { disks, ..empty() }
+    };
+    let file = with(sched::Kind::MqDeadline, &[("read_expire", "2s"), ("flush_company", "3")]);
+    let now = with(sched::Kind::Fair, &[("flush_company", "3"), ("isolation_cost", "7")]);
+    let wanted = |new: &Config| wanted(&now, &file, new, |_| false);
+    assert_eq!(lines(&now, &wanted(&file)), [""; 0]);
+    let other = with(sched::Kind::MqDeadline, &[("read_expire", "2s"), ("flush_company", "4")]);
+    assert_eq!(lines(&now, &wanted(&other)), ["disk \"d\": flush_company = 4 (was 3)"]);
+}

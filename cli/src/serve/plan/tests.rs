@@ -207,8 +207,8 @@ fn each_kind_of_wrong_value_has_its_own_words() {
             "weight takes 1 to 1000; its ratio to the weights beside it counts: 300 beside 100 is 3:1",
         ),
         (
-            "vhost_user = \"/x\"\n[export.b]\nbacking = \"mem:1m\"\nvhost_user = \"/x\"",
-            "export.b.vhost_user: exports \"a\" and \"b\" cannot both have the socket /x",
+            "vhost_user = \"/y\"\n[export.b]\nbacking = \"mem:1m\"\nvhost_user = \"/y\"",
+            "export.b.vhost_user: exports \"a\" and \"b\" cannot both have the socket /y",
         ),
         ("read_only = yes", "read_only takes true or false"),
         ("description = yes", "string values must be quoted, expected literal string"),
@@ -310,6 +310,22 @@ fn each_kind_of_wrong_value_has_its_own_words() {
         let (_, after_place) = shown.split_once(": error: ").unwrap_or_default();
         assert_eq!(after_place, first_line, "{text}");
     }
+}
+
+#[test]
+fn an_address_that_the_server_has_twice_is_a_mistake_of_the_second() {
+    let listens = |keys: &str, listen: &str| planned(&format!("{RIGHT}{keys}[server]\nlisten = [{listen}]\n"), "");
+    let says =
+        |keys: &str, listen: &str| listens(keys, listen).unwrap_err().lines().next().unwrap_or_default().to_owned();
+    let why = "is an address of this server already: another listener, or the socket of an export";
+    let twice = says("", "\"tcp:127.0.0.1:1\", \"tcp:localhost:1\"");
+    assert_eq!(twice, format!("f.toml:4:30: error: server.listen: tcp:127.0.0.1:1 {why}"));
+    let guest = says("vhost_user = \"a.sock\"\n", "\"unix:b.sock\", \"unix:a.sock\"");
+    assert_eq!(guest, format!("f.toml:5:26: error: server.listen: unix:/base/a.sock {why}"));
+    assert!(
+        planned(RIGHT, "--listen unix:/a --listen unix:/a").unwrap_err().starts_with("error: --listen: unix:/a is")
+    );
+    assert!(listens("", "\"tcp:127.0.0.1:0\", \"tcp:127.0.0.1:0\"").is_ok(), "ports that the kernel chooses");
 }
 
 #[test]

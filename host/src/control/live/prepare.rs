@@ -146,6 +146,7 @@ impl Live {
                     making.backend.disks.all().iter().for_each(|(_, disk)| disk.set_weight(clock::now(), id, weight));
                 }));
             }
+            (Of::Group(_), Becomes::Key("delegate")) => {} // no queue knows of it
             (Of::Group(path), Becomes::Key(_)) => {
                 let bounds = draft.config.bounds.get(path).copied().unwrap_or_default();
                 draft.set_bounds(draft.groups[path], bounds);
