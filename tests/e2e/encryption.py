@@ -219,12 +219,12 @@ def writes_that_come_together_with_a_goodbye_are_done(t):
     server = t.server(config='[server]\nconnection_requests = 2\n[export.disk]\nbacking = "mem:16m"\n',
                       listen=[f"tcp:127.0.0.1:{free_port()}"], args=["--tls", "require", "--tls-certificates", certificates(t)])
     client = server.connect("disk", tls=client_context(t))
-    os.kill(server.pid, signal.SIGSTOP)  # it is to find all of it at once
+    stand_still(t, server.process)  # it is to find all of it at once
     client.send(*(client.request(WRITE, at * 4096, 4096, bytes([at + 1]) * 4096) for at in range(16)), client.request(DISC))
     client.sock.settimeout(0.1)
     with contextlib.suppress(TimeoutError):
         client.sock.unwrap()
-    os.kill(server.pid, signal.SIGCONT)
+    server.process.send_signal(signal.SIGCONT)
     with server.connect("disk", tls=client_context(t)) as other:
         until(lambda: other.read(15 * 4096, 1) == bytes([16]), "the last write is done")
         for at in range(16):
