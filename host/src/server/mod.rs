@@ -320,7 +320,12 @@ impl Shared {
         let shown = exports.iter().filter(|export| resized.iter().any(|one| Arc::ptr_eq(one, &export.device)));
         for export in shown.filter(follows) {
             let name = &export.name;
-            match self.change(|edit| edit.grow(name, None), None, false) {
+            // It may have been given one since, and keeps that.
+            let grow = |edit: &mut Edit| match edit.export(name)?.size {
+                Some(_) => Err("it has a size of its own by now".into()),
+                None => edit.grow(name, None),
+            };
+            match self.change(grow, None, false) {
                 Ok(Made { state, steps, .. }) => {
                     tracing::info!(export = name, version = state.version, "its backing has grown, and so has it");
                     let what = steps.iter().map(Step::to_string).collect::<Vec<_>>().join("; ");
