@@ -235,8 +235,12 @@ impl<'a> Changes<'a> {
             }
         }
         keys.finish(&tunables(kind).map(|info| info.name).collect::<Vec<_>>())?;
+        let is_named = put.contains(&"scheduler");
+        // Also where it names the present one, which tenants have brought: from then on it stays.
+        if is_named || act == Act::Add {
+            disk.is_usual = !is_named;
+        }
         if before != Some(kind) {
-            disk.is_usual = !put.contains(&"scheduler");
             // Those that all schedulers have stay as they are.
             disk.set.retain(|(knob, _)| flush::Settings::INFO.iter().any(|info| info.name == knob));
         }
@@ -420,6 +424,21 @@ pub(super) mod tests {
                 .unwrap_err()
                 .ends_with("; isolation_cost=default takes it back")
         );
+    }
+
+    #[test]
+    fn a_scheduler_that_tenants_have_brought_stays_once_it_is_named() {
+        let brought = Disk { is_usual: true, ..Disk::new("d", sched::Kind::Fair) };
+        let before = Config { disks: vec![brought].into(), ..config() };
+        let set = |keys: Value| {
+            let (mut edit, keys) = (Edit::from(before.clone()), keys.as_object().unwrap().clone());
+            Changes::new(&mut edit, &ways::Flags::default(), false).change(Act::Set, Kind::Disk, "d", keys).unwrap();
+            let steps = difference(&before, &edit).unwrap().iter().map(Step::to_string).collect::<Vec<_>>();
+            (edit.config.disks[0].is_usual, steps.join("; "))
+        };
+        let stays = (false, "disk \"d\": scheduler fair, regardless of its tenants".to_owned());
+        assert_eq!(set(json!({"scheduler": "fair"})), stays);
+        assert_eq!(set(json!({"depth": 7})), (true, "disk \"d\": depth 7 (was default)".to_owned()));
     }
 
     #[test]
