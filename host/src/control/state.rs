@@ -8,7 +8,7 @@ use crate::config::Config;
 /// The configuration in force.
 #[derive(Clone, Debug)]
 pub struct State {
-    /// How often something was changed since the start.
+    /// How often something was changed since the start, also of the servers from which this one has taken over.
     pub version: u64,
     /// The configuration that would start the same server: every export names its disk.
     pub config: Arc<Config>,
