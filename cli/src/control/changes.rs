@@ -320,6 +320,10 @@ impl Keys {
         let mut put = Vec::new();
         for row in rows.iter().filter(|row| row.is_put(self.act)) {
             let Some(value) = self.keys.remove(row.name) else { continue };
+            // It is `auto` where that is a value; a text would be that word.
+            if value.is_null() && row.is_text() {
+                return Err(format!("{}: takes text in quotes, not null", row.name));
+            }
             let given = Given::try_from(&value).map_err(|why| format!("{}: {why}", row.name))?;
             row.put(to, &given).map_err(|wrong| wrong.line(row.name))?;
             put.push(row.name);
@@ -587,6 +591,7 @@ pub(super) mod tests {
             ),
             (json!({"set": "disk", "name": "ssd0", "slice_idle": 0}), "slice_idle belongs to bfq"),
             (json!({"set": "disk", "name": "ssd0", "tunables": {"slice_idle": 0}}), "slice_idle belongs to bfq"),
+            (json!({"set": "export", "name": "a", "description": null}), "description: takes text in quotes, not null"),
             (json!({"set": "disk", "name": "ssd0", "scheduler": "fare"}), "did you mean \"fair\"?"),
             (json!({"add": "listener", "name": "tcp:0.0.0.0:1"}), "other machines can reach this address"),
             (json!({"add": "listener", "name": "unix:a.sock,mode=0660"}), "takes a path from the root"),
