@@ -580,6 +580,11 @@ def every_route_of_the_openapi_document_is_there_and_every_event_is_told(t):
     with open(t.path("events"), "wb") as out:
         t.start(BINARY, "events", "--after", "0", "--json", stdout=out, env=control.env)
     document = control.ask("GET", "/v1/openapi.json")
+    for method, path, query, codes in (("get", "/v1/events", ["after", "last"], ""), ("post", "/v1/take-over", ["version"], ""),
+                                       ("get", "/v1/status", ["seconds"], "429"), ("get", "/v1/why", ["seconds", "tenant"], "404 429")):
+        operation = document["paths"][path][method]
+        equal([one["name"] for one in operation["parameters"]], query, path)
+        equal(sorted(set(codes.split()) - set(operation["responses"])), [], path)
     ends = []
     for path, item in document["paths"].items():
         for method in item:
@@ -604,6 +609,9 @@ def every_route_of_the_openapi_document_is_there_and_every_event_is_told(t):
             client.read(2 * MIB, 4096)
     contains(control.ask("PUT", "/v1/groups", "{}", code=405)["error"], "PUT /v1/groups is not possible; it takes GET, POST")
     contains(control.ask("GET", "/v1/grops", code=404)["error"], 'did you mean "/v1/groups"?')
+    place = f"unix:{server.socket}"
+    contains(control.cli("get", "listener", place), place)
+    contains(control.cli("get", "listener", place + "x", code=1), "there is no listener", "did you mean")
     control.ask("POST", "/v1/groups", {"path": "/told"})
     with server.connect("a") as client:
         client.read(0, 512)

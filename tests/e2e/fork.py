@@ -260,11 +260,16 @@ def forks_without_end_are_refused_where_descriptors_end_and_the_others_go_on(t):
 def what_is_no_overlay_or_is_taken_is_refused_with_what_to_do(t):
     t.image("plain.img", MIB)
     t.image("base.img", SIZE, (0, WHOLE))
-    server = t.server(f"a=overlay:base={t.path('base.img')},top={t.path('a.top')}", f"p={t.path('plain.img')}", "m=mem:1m")
+    t.image("bare", MIB)
+    server = t.server(f"a=overlay:base={t.path('base.img')},top={t.path('a.top')}", f"p={t.path('plain.img')}", "m=mem:1m", f"q={t.path('bare')}")
     fails = lambda *words: server.control("fork", *words, code=1)
     for name, why in ("p", "copies by reference (XFS, btrfs), and this one does not"), ("m", "only an overlay can be forked, and a file"):
         contains(fails(name, "x"), why, "overlay:base=PATH,top=PATH")
     contains(fails("none", "x"), 'there is no export "none"')
+    # By such a name another file would be opened: here the original.
+    for words in ("q", "bare,shared"), ("q", "x,direct=off"), ("a", "x", "--top", t.path("x,size=1g")):
+        for flag in ["--dry-run"], []:
+            contains(fails(*words, *flag), "would be read as another path, with options")
     contains(fails("a", "p"), 'there is an export "p" already')
     contains(fails("a", "x", "--group", "a/b"), "group")
     contains(fails("a", "x", "--top", t.path("plain.img")), "exists already")

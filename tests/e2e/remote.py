@@ -103,6 +103,10 @@ def the_blocks_of_the_other_server_are_kept_to(t):
         client.write(4096, piece)
         client.write(512, b"x" * 512)  # less than a block: it is read, changed and written
         equal(client.read(0, 8192), bytes(512) + b"x" * 512 + bytes(3072) + piece[:4096])
+    here = t.server(config=f'[export.part]\nbacking = "{uri}"\nsize = "512k"\n')
+    t.servers.insert(0, t.servers.pop())
+    contains(here.control("set", "export", "part", f"size={512 * KIB + 512}", code=1), "must be a multiple of 4096, the block of its backing")
+    contains(here.control("set", "export", "part", "size=516k"), "size 516 KiB")
 
 
 @test(fairlift_only=True)

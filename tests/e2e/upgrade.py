@@ -411,6 +411,17 @@ def counters_never_fall(t):
 
 
 @test(fairlift_only=True)
+def the_version_of_the_settings_goes_on(t):
+    server = served(t)[1]
+    control = Control(t, server)
+    for version in 1, 2:
+        control.ask("POST", "/v1/groups", {"path": f"/{version}"})
+        upgrade(server)
+        equal(control.ask("GET", "/v1")["version"], version)
+        control.ask("PATCH", "/v1/groups/1", {"weight": 7}, code=409, headers={"If-Match": '"0"'})
+
+
+@test(fairlift_only=True)
 def commands_that_watch_go_on_at_the_new_server(t):
     image, server = served(t)
     control = Control(t, server)

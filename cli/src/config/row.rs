@@ -191,6 +191,10 @@ impl<T> Row<T> {
         if let Put::List(none, put) = self.put { Some((none, put)) } else { None }
     }
 
+    pub(crate) fn is_text(&self) -> bool {
+        matches!(self.put, Put::Text(_) | Put::Backing(_))
+    }
+
     /// Whether it is put by itself, where this is done.
     pub(crate) fn is_put(&self, act: Act) -> bool {
         !matches!(self.put, Put::Elsewhere) && self.acts()[usize::from(act == Act::Set)]

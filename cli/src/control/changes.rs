@@ -235,8 +235,12 @@ impl<'a> Changes<'a> {
             }
         }
         keys.finish(&tunables(kind).map(|info| info.name).collect::<Vec<_>>())?;
+        let is_named = put.contains(&"scheduler");
+        // Also where it names the present one, which tenants have brought: from then on it stays.
+        if is_named || act == Act::Add {
+            disk.is_usual = !is_named;
+        }
         if before != Some(kind) {
-            disk.is_usual = !put.contains(&"scheduler");
             // Those that all schedulers have stay as they are.
             disk.set.retain(|(knob, _)| flush::Settings::INFO.iter().any(|info| info.name == knob));
         }
@@ -316,6 +320,10 @@ impl Keys {
         let mut put = Vec::new();
         for row in rows.iter().filter(|row| row.is_put(self.act)) {
             let Some(value) = self.keys.remove(row.name) else { continue };
+            // It is `auto` where that is a value; a text would be that word.
+            if value.is_null() && row.is_text() {
+                return Err(format!("{}: takes text in quotes, not null", row.name));
+            }
             let given = Given::try_from(&value).map_err(|why| format!("{}: {why}", row.name))?;
             row.put(to, &given).map_err(|wrong| wrong.line(row.name))?;
             put.push(row.name);
@@ -420,6 +428,21 @@ pub(super) mod tests {
                 .unwrap_err()
                 .ends_with("; isolation_cost=default takes it back")
         );
+    }
+
+    #[test]
+    fn a_scheduler_that_tenants_have_brought_stays_once_it_is_named() {
+        let brought = Disk { is_usual: true, ..Disk::new("d", sched::Kind::Fair) };
+        let before = Config { disks: vec![brought].into(), ..config() };
+        let set = |keys: Value| {
+            let (mut edit, keys) = (Edit::from(before.clone()), keys.as_object().unwrap().clone());
+            Changes::new(&mut edit, &ways::Flags::default(), false).change(Act::Set, Kind::Disk, "d", keys).unwrap();
+            let steps = difference(&before, &edit).unwrap().iter().map(Step::to_string).collect::<Vec<_>>();
+            (edit.config.disks[0].is_usual, steps.join("; "))
+        };
+        let stays = (false, "disk \"d\": scheduler fair, regardless of its tenants".to_owned());
+        assert_eq!(set(json!({"scheduler": "fair"})), stays);
+        assert_eq!(set(json!({"depth": 7})), (true, "disk \"d\": depth 7 (was default)".to_owned()));
     }
 
     #[test]
@@ -568,6 +591,7 @@ pub(super) mod tests {
             ),
             (json!({"set": "disk", "name": "ssd0", "slice_idle": 0}), "slice_idle belongs to bfq"),
             (json!({"set": "disk", "name": "ssd0", "tunables": {"slice_idle": 0}}), "slice_idle belongs to bfq"),
+            (json!({"set": "export", "name": "a", "description": null}), "description: takes text in quotes, not null"),
             (json!({"set": "disk", "name": "ssd0", "scheduler": "fare"}), "did you mean \"fair\"?"),
             (json!({"add": "listener", "name": "tcp:0.0.0.0:1"}), "other machines can reach this address"),
             (json!({"add": "listener", "name": "unix:a.sock,mode=0660"}), "takes a path from the root"),

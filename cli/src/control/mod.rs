@@ -88,7 +88,7 @@ pub(crate) struct ReadAgain {
     pub(crate) warnings: Vec<String>,
 }
 
-/// Why a file was not read again; nothing has changed then.
+/// Why a file was not read again; nothing has changed then, but by [`Refused::InPart`].
 #[derive(Debug)]
 pub(crate) enum NotRead {
     /// The mistakes in the file.

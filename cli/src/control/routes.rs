@@ -142,6 +142,7 @@ routes! {
     Change DELETE "/v1/groups/{*name}" Change(Remove, Group) => "Removes an empty group";
     See GET "/v1/listeners" List(Listener) => "The addresses for clients";
     Change POST "/v1/listeners" Change(Add, Listener) => "Adds a listener";
+    See GET "/v1/listeners/{*name}" Look(Listener) => "A listener";
     Change DELETE "/v1/listeners/{*name}" Change(Remove, Listener) =>
         "Closes a listener; connections made through it stay open";
     See GET "/v1/clients" List(Client) => "The rights of clients";

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fairlift::Handle;
-
+use fairlift::control::Refused;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
@@ -91,8 +91,12 @@ fn tell(read: Result<ReadAgain, NotRead>) {
             warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         }
         Err(why) => {
+            let is_in_part = matches!(why, NotRead::Refused(Refused::InPart { .. }));
             why.lines().iter().for_each(|why| tracing::error!("{why}"));
-            tracing::error!("not reloaded: nothing has changed");
+            match is_in_part {
+                true => tracing::error!("reloaded in part"),
+                false => tracing::error!("not reloaded: nothing has changed"),
+            }
         }
     }
 }

@@ -191,6 +191,11 @@ impl Live {
         State { version: self.version, config: Arc::clone(&self.config) }
     }
 
+    /// Counts versions on from those of a server that had the same configuration: none of them is one of another configuration here.
+    pub(crate) fn go_on_from(&mut self, version: u64) {
+        self.version = version;
+    }
+
     /// Makes what is in force another configuration, or leaves it (control.1).
     pub(crate) fn apply(
         &mut self,

@@ -8,7 +8,7 @@ use crate::config::Config;
 /// The configuration in force.
 #[derive(Clone, Debug)]
 pub struct State {
-    /// How often something was changed since the start.
+    /// How often something was changed since the start, also of the servers from which this one has taken over.
     pub version: u64,
     /// The configuration that would start the same server: every export names its disk.
     pub config: Arc<Config>,
@@ -35,7 +35,7 @@ impl Made {
     }
 }
 
-/// Why nothing was changed.
+/// Why a change was not made.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
@@ -54,6 +54,16 @@ pub enum Refused {
         of: Of,
         /// The mistake, and the possible values.
         why: String,
+    },
+    /// A part of it did not come, and the others cannot be undone: these are in force.
+    #[error("{why}; in force all the same, for it cannot be undone ({not}): {made}")]
+    InPart {
+        /// Why that part did not come.
+        why: String,
+        /// Why the others cannot be undone.
+        not: String,
+        /// The others, each as its sentence.
+        made: String,
     },
     /// The server has ended.
     #[error("the server has ended")]

@@ -301,6 +301,12 @@ impl Backing {
         self.kind().about()
     }
 
+    /// Whether what is written of it is read as it again: a path that ends as an option does is not.
+    pub(crate) fn is_read_as_written(&self) -> bool {
+        let outside = Outside { model: |_| Err("no model".into()), certificates: |_| Err("no certificates".into()) };
+        Self::parse(&self.about().written, &outside).is_ok_and(|read| read == *self)
+    }
+
     /// The paths that it names.
     pub fn paths(&mut self) -> Vec<&mut PathBuf> {
         self.kind_mut().paths()

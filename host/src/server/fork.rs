@@ -56,6 +56,12 @@ impl Handle {
         }
         let needs = || refused(format!("a fork called {name:?} needs a file of its own: say where (top=PATH)"));
         let own = absolute(own.ok_or_else(needs)?).map_err(|error| refused(error.to_string()))?;
+        // Before anything is frozen: whatever its base will be, it is opened by what is written of it.
+        let stand_in = NowBase { base: PathBuf::from("base").into(), size: None };
+        if !forks.forked(stand_in, own.clone(), is_ephemeral).is_read_as_written() {
+            let says = "of its fork would be read as another path, with options; give another one";
+            return Err(refused(format!("the path {} {says}", own.display())));
+        }
         let takes = if is_ephemeral { shared.takes_unnamed(&own) } else { shared.is_free(&own) };
         takes.map_err(refused)?;
         // With a backing that costs nothing, and is large enough: what is wrong beside that is found before anything is frozen.

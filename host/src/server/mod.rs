@@ -27,7 +27,7 @@ use crate::config::{Config, Limits};
 use crate::control::arrange::{Arranged, arrange, export, open_all};
 use crate::control::live::Live;
 use crate::control::trace::Traced;
-use crate::control::{Edit, Event, Leave, Made, Of, Refused, State, Step, Trace, View};
+use crate::control::{Becomes, Edit, Event, Leave, Made, Of, Refused, State, Step, Trace, View};
 use crate::device::{self, Backing, roots::Roots};
 use crate::disk::Disks;
 use crate::export::clients::{Clients, Served};
@@ -130,7 +130,8 @@ impl Handle {
     ///
     /// # Errors
     /// The error of `edit`, or why the change cannot be made, and nothing has changed. Where the block device of an export that was added
-    /// does not come, all of it is undone, which is a change of its own; clients of an export that was removed have left by then.
+    /// does not come, all of it is undone, which is a change of its own, or stays if it cannot be ([`Refused::InPart`]); clients of an export
+    /// that was removed have left by then.
     pub fn change(
         &self,
         edit: impl FnOnce(&mut Edit) -> Result<(), String>,
@@ -320,7 +321,12 @@ impl Shared {
         let shown = exports.iter().filter(|export| resized.iter().any(|one| Arc::ptr_eq(one, &export.device)));
         for export in shown.filter(follows) {
             let name = &export.name;
-            match self.change(|edit| edit.grow(name, None), None, false) {
+            // It may have been given one since, and keeps that.
+            let grow = |edit: &mut Edit| match edit.export(name)?.size {
+                Some(_) => Err("it has a size of its own by now".into()),
+                None => edit.grow(name, None),
+            };
+            match self.change(grow, None, false) {
                 Ok(Made { state, steps, .. }) => {
                     tracing::info!(export = name, version = state.version, "its backing has grown, and so has it");
                     let what = steps.iter().map(Step::to_string).collect::<Vec<_>>().join("; ");
@@ -343,14 +349,21 @@ impl Shared {
             return Ok(());
         }
         let whys: Vec<_> = failed.iter().map(|(name, why)| format!("export \"{name}\": {why}")).collect();
-        let mut why = whys.join("; ");
-        if let Err(not) = self.live().undo(&self.backend, &self.served, made) {
+        let why = whys.join("; ");
+        let undone = self.live().undo(&self.backend, &self.served, made); // and lets go of what is live
+        if let Err(not) = undone {
             // It goes all the same, if nobody has removed it meanwhile.
             for (name, _) in &failed {
                 let _ = self.change(|edit| edit.remove_export(name, Leave::Cut), None, false);
             }
-            if failed.len() < made.steps.len() {
-                why += &format!("; the other changes are in force, for they cannot be undone: {not}");
+            let is_gone = |step: &&Step| {
+                step.what == Becomes::Comes
+                    && failed.iter().any(|(name, _)| matches!(&step.of, Of::Export(of) if of == name))
+            };
+            let stay = made.steps.iter().filter(|step| !is_gone(step)).chain(&made.suited);
+            let made = stay.map(Step::to_string).collect::<Vec<_>>().join("; ");
+            if !made.is_empty() {
+                return Err(Refused::InPart { why, not: not.to_string(), made });
             }
         }
         Err(Refused::Change { of: Of::Server, why })

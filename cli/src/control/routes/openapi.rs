@@ -55,7 +55,11 @@ fn operation(route: &Route) -> Value {
             query("seconds", "number");
             query("export", "string");
         }
-        Does::Events => query("after", "integer"),
+        Does::Events => {
+            query("after", "integer");
+            query("last", "integer");
+        }
+        Does::TakeOver => query("version", "integer"),
         _ => {}
     }
     let changes = matches!(route.does, Does::Change(..) | Does::Fork | Does::Transaction | Does::Reload);
@@ -75,16 +79,17 @@ fn operation(route: &Route) -> Value {
     });
     let mut responses = Map::new();
     responses.insert("200".into(), json!({"description": "The settings in force", "content": {kind: {}}}));
-    for code in ["401", "403"] {
-        responses.insert(code.into(), error.clone());
-    }
-    if matches!(route.does, Does::Look(_)) {
-        responses.insert("404".into(), error.clone());
-    }
-    if changes {
-        for code in ["400", "408", "409", "413", "422"] {
-            responses.insert(code.into(), error.clone());
-        }
+    let more: &[&str] = match route.does {
+        _ if changes => &["400", "408", "409", "413", "422"],
+        Does::Look(_) => &["404"],
+        Does::Status => &["422", "429"],
+        Does::Why | Does::WhyAll => &["404", "422", "429"],
+        Does::Trace => &["404", "409", "422"],
+        Does::Events | Does::TakeOver => &["422"],
+        _ => &[],
+    };
+    for code in ["401", "403"].iter().chain(more) {
+        responses.insert((*code).into(), error.clone());
     }
     let mut operation = json!({"summary": route.says, "parameters": parameters, "responses": responses});
     if let Some(schema) = body(route) {

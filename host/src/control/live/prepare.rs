@@ -361,6 +361,11 @@ impl Draft<'_> {
         let opened = self.shown(export);
         let looked = self.opened[opened].device.look_at_size();
         let there = looked.map_err(|error| format!("export \"{export}\": its backing: {error}"))?;
+        let block = u64::from(self.opened[opened].device.facts().block());
+        if let Some(size) = size.filter(|size| size % block != 0) {
+            let says = format!("must be a multiple of {block}, the block of its backing, and {size} is not");
+            return Err(Why::No(format!("export \"{export}\": its size {says}")));
+        }
         let end = settings.offset.saturating_add(size.unwrap_or(0));
         if end > there || settings.offset >= there {
             return Err(Why::No(format!(

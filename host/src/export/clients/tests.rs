@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairlift_core::{Bio, Extent, Flags, Op, Outcome, Sector, Stream, Token};
 
-use crate::control::{Edit, Leave, State};
+use crate::control::{Edit, Leave, Refused, State};
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
 use crate::export::front::{Clients, Front, OF_TICKET, Opening, Protocol};
@@ -177,6 +177,22 @@ fn a_change_of_which_something_does_not_come_is_undone() {
         "{view:?}"
     );
     assert_ne!(view.disks[0].depth, 7);
+    // No export shrinks.
+    std::fs::write(&image, [7; 8192]).unwrap();
+    handle.change(|edit| edit.grow("a", Some(4096)), None, false).unwrap();
+    let edit = |edit: &mut Edit| {
+        let ways = config::Ways::default().with(Listening(None));
+        edit.grow("a", Some(8192))?;
+        edit.add_export(
+            config::Export { ways, ..config::Export::new("deaf", config::Ram { size: 1 << 20 }) },
+            None,
+            "/",
+        )
+    };
+    let Err(Refused::InPart { why, not, made }) = handle.change(edit, None, false) else { panic!("it is undone") };
+    assert_eq!((&*why, &*made), ("export \"deaf\": no ear came", "export \"a\": size 8 KiB"));
+    assert!(not.contains("cannot shrink from 8 KiB to 4 KiB"), "{not}");
+    assert_eq!(handle.view(false).unwrap().exports, [("a".to_owned(), 8192)]);
     handle.change(|edit| edit.remove_export("a", Leave::Drain), None, false).unwrap();
     assert_eq!(handle.state().unwrap().config.disks.len(), 0, "a disk that nobody named goes with its last export");
     handle.drain();

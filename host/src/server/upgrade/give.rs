@@ -218,7 +218,7 @@ impl Shared {
             // Nothing is counted or learned any more.
             let begins_with = self.hand_on_of(&live.groups().into_iter().collect(), true);
             self.give_devices(channel)?;
-            self.give(channel, (clients, &begins_with), &goes_on).map_err(no_answer)
+            self.give(channel, (clients, version, &begins_with), &goes_on).map_err(no_answer)
         });
         if given.is_err() {
             // upgrade.2
@@ -303,11 +303,12 @@ impl Shared {
     fn give(
         &self,
         channel: &Channel,
-        (clients, begins_with): (Vec<HeldClient>, &Record),
+        (clients, version, begins_with): (Vec<HeldClient>, u64, &Record),
         goes_on: &dyn Fn() -> Result<(), String>,
     ) -> Result<(), NoMessage> {
         let mut says = Record::default();
         says.put("clients", &clients.len());
+        says.put("version", &version);
         for HeldClient { descriptors, says, bytes } in clients {
             let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
             channel.send("client", says, &bytes, &descriptors)?;

@@ -196,7 +196,7 @@ impl Taking {
         let until = Instant::now() + READY;
         let next = || self.channel.receive(until, &|| Ok(())).map_err(ended);
         let (mut coming, mut states) = (Vec::new(), BTreeMap::new());
-        let begins_with = loop {
+        let (version, begins_with) = loop {
             let Message { name, mut says, bytes, descriptors } = next()?;
             match name.as_str() {
                 "client" => {
@@ -213,7 +213,7 @@ impl Taking {
                         return Err(format!("{} of {count} clients came", coming.len()));
                     }
                     shared.go_on_with(states)?;
-                    break bytes;
+                    break (says.take("version").ok().flatten(), bytes);
                 }
                 "off" => return Err(says.need("why").unwrap_or_default()),
                 other => return Err(format!("the running server says \"{other}\" where its clients should come")),
@@ -238,6 +238,7 @@ impl Taking {
         }
         // upgrade.7
         shared.begin_with(&begins_with);
+        shared.live().go_on_from(version.unwrap_or_default()); // an older server does not tell it
         coming.into_iter().for_each(|client| client());
         Ok(())
     }
