@@ -107,7 +107,7 @@ impl BackingKind for Nbd {
     fn about(&self) -> About<'_> {
         let mut written = format!("nbd:{}", self.uri);
         if self.reconnect != RECONNECT {
-            written += &format!(",reconnect={}ms", self.reconnect.as_millis());
+            written += &format!(",reconnect={}", self.reconnect);
         }
         if self.connections != CONNECTIONS {
             written += &format!(",connections={}", self.connections);
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!((tls.certificates, tls.name.as_str()), ("/etc/pki".into(), "far"));
         let by_uri = nbd("nbds+unix:///?socket=/s&tls-certificates=/c&tls-hostname=far");
         assert_eq!(by_uri.tls.map(|tls| (tls.certificates, tls.name)), Some(("/c".into(), "far".into())));
-        for text in ["nbd://far/x", "nbds://far/x,reconnect=30s,connections=1,tls=/etc/pki"] {
+        for text in ["nbd://far/x", "nbds://far/x,reconnect=500us,connections=1,tls=/etc/pki"] {
             assert_eq!(nbd(&nbd(text).about().written), nbd(text), "{text}");
         }
     }
