@@ -287,7 +287,9 @@ impl<'a> Changes<'a> {
         keys.keys.retain(|key, value| !(is_default(value) && is_key(key)));
         keys.put(keys::CLIENT_ROWS, &mut rule)?;
         keys.finish(&[])?;
-        if let Some(path) = rule.listener.as_ref().and_then(|place| place.strip_prefix("unix:")) {
+        // That of the file starts where the file has it.
+        let given = rule.listener.as_ref().filter(|_| there.is_none_or(|there| there.listener != rule.listener));
+        if let Some(path) = given.and_then(|place| place.strip_prefix("unix:")) {
             check_path(Path::new(path)).map_err(|why| format!("listener: {why}"))?;
         }
         keys::why_unverified(&rule, self.verifies).map_or(Ok(()), |why| Err(format!("certificate: {why}")))?;
@@ -502,6 +504,20 @@ pub(super) mod tests {
             .change(Act::Add, Kind::Client, "x", keys)
             .unwrap_err();
         assert_eq!(says, "certificate: needs tls_verify_peer = true: no client is asked for a certificate");
+    }
+
+    #[test]
+    fn a_relative_listener_of_the_file_stays_when_another_key_is_set() {
+        let mut edit = Edit::from(config());
+        let rule = Rule { listener: Some("unix:a.sock".into()), exports: ["a".into()].into(), ..Rule::default() };
+        edit.add_client(Rule { name: "x".into(), ..rule }).unwrap();
+        let mut set = |keys: Value| {
+            let keys = keys.as_object().unwrap().clone();
+            Changes::new(&mut edit, &ways::Flags::default(), false).change(Act::Set, Kind::Client, "x", keys)
+        };
+        assert_eq!(set(json!({"max_connections": 4})), Ok(()));
+        assert!(set(json!({"listener": "unix:b.sock"})).unwrap_err().contains("takes a path from the root"));
+        assert_eq!(edit.config.clients[0].listener.as_deref(), Some("unix:a.sock"));
     }
 
     #[test]
