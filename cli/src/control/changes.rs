@@ -56,11 +56,18 @@ pub(crate) struct Changes<'a> {
     ways: &'a ways::Flags,
     /// Whether clients are asked for a certificate.
     verifies: bool,
+    /// The server's name among gateways, if it has one of its own.
+    gateway: Option<String>,
 }
 
 impl<'a> Changes<'a> {
     pub(crate) fn new(edit: &'a mut Edit, ways: &'a ways::Flags, verifies: bool) -> Self {
-        Self { before: edit.config.clone(), edit, ways, verifies }
+        Self { before: edit.config.clone(), edit, ways, verifies, gateway: None }
+    }
+
+    /// Of a server with this name among gateways.
+    pub(crate) fn of_gateway(self, gateway: Option<String>) -> Self {
+        Self { gateway, ..self }
     }
 
     /// A transaction: `[{"set": "group", "name": "/a", "weight": 300}, …]`.
@@ -225,6 +232,9 @@ impl<'a> Changes<'a> {
         let mut disk = there.map_or_else(|| Disk::new(name, sched::Kind::usual(1, false)), Disk::clone);
         let before = there.map(|disk| disk.scheduler);
         let put = keys.put(keys::DISK_ROWS, &mut disk)?;
+        if let Some((shares, own)) = disk.shares.as_mut().filter(|_| act == Act::Add).zip(self.gateway.as_ref()) {
+            shares.gateway.clone_from(own);
+        }
         let kind = disk.scheduler;
         let set = keys.knobs()?;
         for (knob, value) in &set {
@@ -532,6 +542,16 @@ pub(super) mod tests {
             assert_eq!(wrong.iter().map(|one| one.key).collect::<Vec<_>>(), [key]);
             assert_eq!(wrong[0].says, edit.config.clients[0].check().unwrap_err().1);
         }
+    }
+
+    #[test]
+    fn a_disk_that_is_added_has_the_servers_own_name_among_gateways() {
+        let mut edit = Edit::from(config());
+        let add = json!([{"add": "disk", "name": "pool", "scheduler": "fair", "shares": "dir:/srv/pool"}]);
+        let ways = ways::Flags::default();
+        let changes = Changes::new(&mut edit, &ways, false);
+        changes.of_gateway(Some("gw2".into())).transaction(&add).unwrap();
+        assert_eq!(edit.config.disks[1].shares.as_ref().unwrap().gateway, "gw2");
     }
 
     #[test]
