@@ -98,12 +98,10 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     let take_over = |socket| TakeOver::begin(socket, flags.take_over_look);
     let mut take_over = flags.take_over.as_deref().map(take_over).transpose().map_err(Complaint::Failed)?;
     let passed = match &mut take_over {
-        Some(TakeOver { taking, .. }) => {
-            Ok(Passed { sockets: taking.inherited(), learned: taking.beside(learned::NAME).map(File::from) })
-        }
+        Some(TakeOver { taking, .. }) => Ok(Passed { sockets: taking.inherited(), learned: None }),
         None => systemd::passed(),
     };
-    let (inherited, learned) = match passed {
+    let (inherited, mut learned) = match passed {
         Ok(Passed { sockets, learned }) => (Ok(sockets.into_iter().map(Arc::new).collect()), learned),
         Err(why) => (Err(why), None),
     };
@@ -137,6 +135,9 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         })?,
     };
     let foreign = prepared.foreign(server.foreign()).map_err(|mistakes| refused(prepared.all(mistakes)))?;
+    if let Some(TakeOver { taking, .. }) = &mut take_over {
+        learned = taking.beside(Kept::handed_as(prepared.learned.as_deref())).map(File::from);
+    }
     let mut kept = prepared.open_learned(learned, take_over.is_some()).map_err(refused)?;
     if take_over.is_none() {
         kept.iter_mut().for_each(|kept| kept.tell(&server));
@@ -163,6 +164,8 @@ impl Plan {
         let checked = checked.and_then(|(in_force, foreign)| Ok((in_force, self.foreign(&foreign)?)));
         let mut mistakes = checked.as_ref().err().cloned().unwrap_or_default();
         mistakes.extend(closed);
+        let learned = self.learned.iter().filter_map(|path| Kept::check(path).err());
+        mistakes.extend(learned.map(|why| self.places.server("learned").says(why)));
         match checked {
             Ok((in_force, mut warnings)) if mistakes.is_empty() => {
                 warnings.extend(ineffective::warnings(&in_force, &self.places));
@@ -294,8 +297,8 @@ fn run(
     reload.warnings(&handle).iter().for_each(|warning| tracing::warn!("{warning}"));
     let file = Arc::clone(&reload) as Arc<dyn control::ConfigFile>;
     let start = {
-        let memory = kept.as_ref().and_then(Kept::memory).map(|memory| (learned::NAME, memory));
-        let process = Arc::new(control::StartedAs::now(captive::directory().is_some(), systemd::tell, memory));
+        let handed = kept.as_ref().and_then(Kept::hand_over);
+        let process = Arc::new(control::StartedAs::now(captive::directory().is_some(), systemd::tell, handed));
         let handle = handle.clone();
         move |endpoints| {
             kept.map_or(Ok(()), |kept| kept.keep(handle.clone()))?;
