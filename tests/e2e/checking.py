@@ -23,6 +23,8 @@ def what_the_start_would_refuse_the_check_refuses_with_its_line(t):
         (f"[export.a]\nbacking = '{small}'\n", 2, "export.a.backing", small, "is empty"),
         (f"[export.a]\nbacking = '{t.path('directory')}'\n", 2, "export.a.backing", "is a directory"),
         (f"[export.a]\nbacking = '{image}'\n", 2, "export.a.backing", image, "in use by another server", "fairlift reload --dry-run"),
+        ("[export.a]\nbacking = 'mem:1m'\n[server]\nlearned = 'no/such/file'\n", 3, "server.learned", "No such file or directory"),
+        (f"[export.a]\nbacking = 'mem:1m'\n[server]\nlearned = '{image}'\n", 3, "server.learned", "not the learned state of a server"),
         ("[export.a]\nbacking = 'mem:1m'\n[server]\nlisten = 'unix:no/such/socket'\n", 4, "server.listen", "does not exist"),
         (f"[export.a]\nbacking = 'mem:1m'\n[server]\nlisten = ['unix:{live.socket}']\n", 4, "server.listen", "another server", "fairlift reload --dry-run"),
         (f"[export.a]\nbacking = 'mem:1m'\n[server]\nlisten = 'unix:{small}'\n", 4, "server.listen", "not a socket"),

@@ -3,6 +3,7 @@
 import array
 
 from harness import *
+from successor import upgrade
 
 CONFIG = """
 [export.disk]
@@ -100,3 +101,16 @@ def a_file_that_is_something_else_is_left_alone(t):
     said = t.serve_fails("--config", path, "--listen", f"unix:{t.path('s')}")  # its own: another server may have the usual address
     contains(said, "not the learned state", str(letter))
     equal(letter.read_text(), "dear reader, " * 10, "the file")
+
+
+@test(fairlift_only=True)
+def a_file_is_one_servers_and_stays_its_own_at_an_upgrade(t):
+    key = f'learned = "{t.path("kept")}"'
+    server = started(t, key)
+    path = Path(t.path("other.toml"))
+    path.write_text(CONFIG.format(learned=key))
+    for _ in range(2):
+        said = t.serve_fails("--config", path, "--listen", f"unix:{t.path('s')}")
+        contains(said, f"{t.path('kept')}: is in use by another server", "no mistake was found in the file")
+        upgrade(server)
+    server.kill()

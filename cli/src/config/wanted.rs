@@ -3,9 +3,10 @@
 //! wanted.1  A file that is read again decides about all that it names, or named when it was read last. Additions made otherwise since (by
 //!           `fairlift add`) stay, and so does a tunable that only `fairlift set` has named; other changes are undone, as the file has it.
 
-use fairlift::config::{Address, Config, Disk, Export, Listener};
+use fairlift::config::{Config, Disk, Export, Listener};
 use fairlift_core::{Group, GroupId, flush, sched};
 
+use crate::syntax::place::tcp_address;
 use crate::syntax::scheduler::check_setting;
 
 fn find_disk<'a>(config: &'a Config, name: &str) -> Option<&'a Disk> {
@@ -64,13 +65,24 @@ pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(
             keep_group(&mut wanted, now, GroupId(at as u16));
         }
     }
-    let is_any_port = |listener: &Listener| matches!(&listener.address, Address::Tcp(address) if address.port() == 0);
     let has = |config: &Config, name: &str| config.listeners.iter().any(|one| one.address.to_string() == name);
-    // A listener whose port is left to the kernel keeps the port that the kernel chose.
-    wanted.listeners.retain(|one| !(is_any_port(one) && has(was, &one.address.to_string())));
-    let others =
-        now.listeners.iter().filter(|one| !has(was, &one.address.to_string()) && !has(new, &one.address.to_string()));
-    wanted.listeners.extend(others.cloned());
+    let is_other = |one: &&Listener| ![was, new].iter().any(|config| has(config, &one.address.to_string()));
+    let mut others: Vec<_> = now.listeners.iter().filter(is_other).cloned().collect();
+    // A listener whose port is left to the kernel keeps the port that the kernel chose. (Those of the file come first.)
+    for listener in was.listeners.iter() {
+        let Some(any) = tcp_address(&listener.address).filter(|address| address.port() == 0) else { continue };
+        let is_it = |one: &Listener| {
+            one.tls == listener.tls && tcp_address(&one.address).is_some_and(|address| address.ip() == any.ip())
+        };
+        let there = others.iter().position(is_it).map(|at| others.remove(at));
+        let is_in_file = |one: &Listener| tcp_address(&one.address) == Some(any);
+        let Some(at) = wanted.listeners.iter().position(is_in_file) else { continue };
+        match there {
+            Some(there) => wanted.listeners[at].address = there.address,
+            None => _ = wanted.listeners.remove(at),
+        }
+    }
+    wanted.listeners.extend(others);
     let is_in_file = |name: &str| [was, new].iter().any(|config| config.clients.iter().any(|rule| rule.name == name));
     wanted.clients.extend(now.clients.iter().filter(|rule| !is_in_file(&rule.name)).cloned());
     wanted

@@ -56,11 +56,18 @@ pub(crate) struct Changes<'a> {
     ways: &'a ways::Flags,
     /// Whether clients are asked for a certificate.
     verifies: bool,
+    /// The server's name among gateways, if it has one of its own.
+    gateway: Option<String>,
 }
 
 impl<'a> Changes<'a> {
     pub(crate) fn new(edit: &'a mut Edit, ways: &'a ways::Flags, verifies: bool) -> Self {
-        Self { before: edit.config.clone(), edit, ways, verifies }
+        Self { before: edit.config.clone(), edit, ways, verifies, gateway: None }
+    }
+
+    /// Of a server with this name among gateways.
+    pub(crate) fn of_gateway(self, gateway: Option<String>) -> Self {
+        Self { gateway, ..self }
     }
 
     /// A transaction: `[{"set": "group", "name": "/a", "weight": 300}, …]`.
@@ -225,6 +232,9 @@ impl<'a> Changes<'a> {
         let mut disk = there.map_or_else(|| Disk::new(name, sched::Kind::usual(1, false)), Disk::clone);
         let before = there.map(|disk| disk.scheduler);
         let put = keys.put(keys::DISK_ROWS, &mut disk)?;
+        if let Some((shares, own)) = disk.shares.as_mut().filter(|_| act == Act::Add).zip(self.gateway.as_ref()) {
+            shares.gateway.clone_from(own);
+        }
         let kind = disk.scheduler;
         let set = keys.knobs()?;
         for (knob, value) in &set {
@@ -291,7 +301,9 @@ impl<'a> Changes<'a> {
         keys.keys.retain(|key, value| !(is_default(value) && is_key(key)));
         keys.put(keys::CLIENT_ROWS, &mut rule)?;
         keys.finish(&[])?;
-        if let Some(path) = rule.listener.as_ref().and_then(|place| place.strip_prefix("unix:")) {
+        // That of the file starts where the file has it.
+        let given = rule.listener.as_ref().filter(|_| there.is_none_or(|there| there.listener != rule.listener));
+        if let Some(path) = given.and_then(|place| place.strip_prefix("unix:")) {
             check_path(Path::new(path)).map_err(|why| format!("listener: {why}"))?;
         }
         keys::why_unverified(&rule, self.verifies).map_or(Ok(()), |why| Err(format!("certificate: {why}")))?;
@@ -528,6 +540,20 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_relative_listener_of_the_file_stays_when_another_key_is_set() {
+        let mut edit = Edit::from(config());
+        let rule = Rule { listener: Some("unix:a.sock".into()), exports: ["a".into()].into(), ..Rule::default() };
+        edit.add_client(Rule { name: "x".into(), ..rule }).unwrap();
+        let mut set = |keys: Value| {
+            let keys = keys.as_object().unwrap().clone();
+            Changes::new(&mut edit, &ways::Flags::default(), false).change(Act::Set, Kind::Client, "x", keys)
+        };
+        assert_eq!(set(json!({"max_connections": 4})), Ok(()));
+        assert!(set(json!({"listener": "unix:b.sock"})).unwrap_err().contains("takes a path from the root"));
+        assert_eq!(edit.config.clients[0].listener.as_deref(), Some("unix:a.sock"));
+    }
+
+    #[test]
     fn a_client_that_says_not_how_it_is_known_is_refused_as_in_the_file() {
         for (keys, key) in
             [(json!({}), "uid"), (json!({"uid": 7}), "exports"), (json!({"uid": 7, "control": "tenant"}), "control")]
@@ -539,6 +565,16 @@ pub(super) mod tests {
             assert_eq!(wrong.iter().map(|one| one.key).collect::<Vec<_>>(), [key]);
             assert_eq!(wrong[0].says, edit.config.clients[0].check().unwrap_err().1);
         }
+    }
+
+    #[test]
+    fn a_disk_that_is_added_has_the_servers_own_name_among_gateways() {
+        let mut edit = Edit::from(config());
+        let add = json!([{"add": "disk", "name": "pool", "scheduler": "fair", "shares": "dir:/srv/pool"}]);
+        let ways = ways::Flags::default();
+        let changes = Changes::new(&mut edit, &ways, false);
+        changes.of_gateway(Some("gw2".into())).transaction(&add).unwrap();
+        assert_eq!(edit.config.disks[1].shares.as_ref().unwrap().gateway, "gw2");
     }
 
     #[test]

@@ -65,6 +65,9 @@ pub(crate) trait ConfigFile: Send + Sync {
     /// Whether clients of exports are asked for a certificate.
     fn verifies(&self) -> bool;
 
+    /// The server's name among gateways, if it says one.
+    fn gateway(&self) -> Option<String>;
+
     /// Whether it, or the arguments, named an export when it was read last.
     fn names(&self, export: &str) -> bool;
 

@@ -384,9 +384,15 @@ fn effective(
     if let TestDisk::Model(spec) = device {
         setup.character = spec.build(1).character();
     }
-    let built = scheduler.build(&setup);
-    let defaults = built.tunables().iter().map(|info| (info.name.to_owned(), built.get(info.name).unwrap_or_default()));
-    let mut settings: BTreeMap<_, _> = defaults.collect();
+    let mut built = scheduler.build(&setup);
+    // One knob can have two names, as slice_idle and slice_idle_us: they are not to say two things.
+    set.iter().for_each(|(name, value)| _ = built.set(name, value));
+    let all = built.tunables().iter().map(|info| (info.name.to_owned(), built.get(info.name).unwrap_or_default()));
+    let mut settings: BTreeMap<_, _> = all.collect();
+    for (name, value) in sweep.into_iter().flat_map(|(name, values)| values.iter().map(move |value| (name, value))) {
+        _ = built.set(name, value);
+        settings.retain(|name, was| built.get(name).as_ref() == Some(was));
+    }
     settings.extend(set.iter().cloned());
     settings.extend(sweep.map(|(name, values)| (name.clone(), values.join(","))));
     settings

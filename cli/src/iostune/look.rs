@@ -19,6 +19,8 @@ use crate::syntax::units::show_size;
 
 /// The least that can be told apart from a cache, and cut among 16 streams.
 const LEAST: u64 = 32 << 20;
+/// The smallest request of the measurements.
+const SMALLEST: u32 = 4096;
 /// Below it, caches of any kind hold most of it.
 pub(super) const SMALL: u64 = 1 << 30;
 
@@ -42,7 +44,8 @@ impl Measurement {
         let Some(path) = self.file() else { return self.name.clone() };
         let (shown, whole) =
             (path.display().to_string(), std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
-        self.name.replacen(&shown, &whole.display().to_string(), 1)
+        let (kind, rest) = self.name.strip_prefix("file:").map_or(("", &*self.name), |rest| ("file:", rest));
+        kind.to_owned() + &rest.replacen(&shown, &whole.display().to_string(), 1)
     }
 }
 
@@ -73,7 +76,7 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
     let mut backing = backing::parse(name).and_then(|backing| faults::settle(&backing)).map_err(device)?;
     backing::check(&backing).map_err(device)?;
     let shape = bench::shape(&backing, true).map_err(|error| device(error.to_string()))?;
-    enough(shape.bytes).map_err(device)?;
+    enough(shape.bytes).and(small_blocks(shape.block)).map_err(device)?;
     let at_rest = !backing::holds_data(&backing);
     let mut facts = Facts { bytes: shape.bytes, block: shape.block, scratch: None, at_rest };
     let (mut around, mut write_to) = (None, None);
@@ -113,6 +116,15 @@ fn enough(bytes: u64) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("the disk has {}; at least {} are needed", show_size(bytes), show_size(LEAST)))
+}
+
+/// Whether the smallest request of the measurements can be asked of it.
+fn small_blocks(block: u32) -> Result<(), String> {
+    if SMALLEST.is_multiple_of(block.max(1)) {
+        return Ok(());
+    }
+    let (block, smallest) = (show_size(block.into()), show_size(SMALLEST.into()));
+    Err(format!("the disk has blocks of {block}, and requests of {smallest} are measured: larger blocks cannot be"))
 }
 
 /// The properties of a file or device that cast doubt on its rates.
@@ -279,5 +291,27 @@ mod tests {
     fn a_disk_has_to_be_large_enough() {
         assert_eq!(enough(32 << 20), Ok(()));
         assert_eq!(enough(1 << 20), Err("the disk has 1 MiB; at least 32 MiB are needed".into()));
+        assert_eq!((small_blocks(512), small_blocks(4096)), (Ok(()), Ok(())));
+        assert!(
+            small_blocks(16 << 10).unwrap_err().starts_with("the disk has blocks of 16 KiB, and requests of 4 KiB")
+        );
+    }
+
+    #[test]
+    fn the_recommended_config_names_the_file_from_the_root() {
+        let here = std::env::current_dir().unwrap();
+        let here = here.display();
+        for (name, whole) in [
+            ("f", format!("{here}/f")),
+            ("file:f", format!("file:{here}/f")),
+            ("file:i,direct=off", format!("file:{here}/i,direct=off")),
+            ("mem:32m", "mem:32m".into()),
+        ] {
+            let facts = Facts { bytes: 1 << 30, block: 512, scratch: None, at_rest: false };
+            let backing = backing::parse(name).unwrap();
+            let target = Some(Target::Real { backing, facts, around: None, write_to: None });
+            let measurement = Measurement { name: name.into(), target, time: secs(1), warnings: Vec::new() };
+            assert_eq!(measurement.in_a_config(), whole, "{name}");
+        }
     }
 }

@@ -324,6 +324,7 @@ mod tests {
         assert_eq!(whole("mem:1g"), "mem:1g");
         assert_eq!(whole("rbd:p/i,conf=c.conf"), format!("rbd:p/i,conf={}/c.conf", here.display()));
         let here = here.display();
+        assert_eq!(whole("nbd+unix:///x?socket=a.sock"), format!("nbd:nbd+unix:///x?socket={here}/a.sock"));
         assert_eq!(
             whole("fault:a.toml,inner=b.img,direct=off"),
             format!("fault:{here}/a.toml,inner=file:{here}/b.img,direct=off")

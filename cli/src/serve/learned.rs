@@ -2,14 +2,15 @@
 //!
 //! learned.1  The server writes it every second, so that a second of it is lost at most, whatever ends the server. Counters are not in it.
 //! learned.2  There are two places for it, written in turn. The head of a place is cleared before its text is written, and written after it. So a server
-//!            that is killed in between leaves the text before. A power cut may leave neither: then the next server begins anew.
+//!            that is killed in between leaves the text before. A power cut may leave neither: then the next server begins anew. A file has the mark of
+//!            a head from its first byte on, or is somebody else's; it is locked, and an upgrade hands it over with its lock.
 //! learned.3  systemd is handed a file in memory once, and passes it to the next server under a name of ours. Where it keeps none
 //!            (`FileDescriptorStoreMax`), nothing is said, and nothing is kept.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -21,6 +22,8 @@ use super::systemd;
 
 /// The name by which systemd knows it.
 pub(super) const NAME: &str = "fairlift-learned";
+/// The name by which a file goes over to a server that takes over.
+const FILE: &str = "fairlift-learned-file";
 /// The most that a place holds. Chosen: 10,000 tenants take some 2 MiB. Bytes that were never written take no room.
 const PLACE: u64 = 16 << 20;
 /// Where the text begins in a place.
@@ -28,6 +31,8 @@ const TEXT: u64 = 4096;
 /// A head: this, the text's length, its number, and when it was written, in nanoseconds since 1970.
 const MAGIC: &[u8; 8] = b"FLlearn1";
 const HEAD: usize = 32;
+/// One without a text: texts are numbered from 1.
+const CLEARED: [u8; HEAD] = head([0; 3]);
 /// How often it is written.
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -45,19 +50,46 @@ struct PlaceHead {
     at: u64,
 }
 
+/// Written as [`Kept::head`] reads it.
+const fn head(numbers: [u64; 3]) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    let mut at = 0;
+    while at < HEAD {
+        head[at] = if at < 8 { MAGIC[at] } else { numbers[at / 8 - 1].to_le_bytes()[at % 8] };
+        at += 1;
+    }
+    head
+}
+
 impl Kept {
     /// In this file, or the one that was passed; a server that takes over from none asks systemd to keep one. `None`: nowhere.
     pub(super) fn open(path: Option<&Path>, passed: Option<File>, is_first: bool) -> Result<Option<Self>, String> {
         if let Some(path) = path {
-            return at_path(path).map(Some).map_err(|why| format!("{}: {why}", path.display()));
+            return at_path(path, passed).map(Some).map_err(|why| format!("{}: {why}", path.display()));
         }
         let file = passed.or_else(|| is_first.then(in_memory).flatten());
         Ok(file.map(|file| Self { file, is_in_memory: true, next: 1, last: String::new() }))
     }
 
-    /// The memory that systemd holds, for a server that takes over from this one.
-    pub(super) fn memory(&self) -> Option<OwnedFd> {
-        self.is_in_memory.then(|| self.file.try_clone().ok().map(OwnedFd::from)).flatten()
+    /// Why it could not be opened: nothing is made or written.
+    pub(super) fn check(path: &Path) -> Result<(), String> {
+        let done = match opened(path, false) {
+            Ok(file) => is_free(&file),
+            Err(why) if why.kind() == io::ErrorKind::NotFound => can_be_made(path),
+            Err(why) => Err(why.to_string()),
+        };
+        done.map_err(|why| format!("{}: {why}", path.display()))
+    }
+
+    /// The name by which a server with this file, or without one, is handed what keeps it.
+    pub(super) fn handed_as(path: Option<&Path>) -> &'static str {
+        if path.is_some() { FILE } else { NAME }
+    }
+
+    /// What keeps it, for a server that takes over from this one.
+    pub(super) fn hand_over(&self) -> Option<(&'static str, OwnedFd)> {
+        let file = self.file.try_clone().ok()?;
+        Some((if self.is_in_memory { NAME } else { FILE }, file.into()))
     }
 
     /// Has a server begin with the saved knowledge, if there is some.
@@ -91,22 +123,10 @@ impl Kept {
     }
 
     fn head(&self, place: u64) -> Option<PlaceHead> {
-        let head = self.bytes_of_head(place)?;
+        let head = bytes_of_head(&self.file, place)?;
         let number = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
         let says = PlaceHead { len: number(8)?, number: number(16)?, at: number(24)? };
-        (head.starts_with(MAGIC) && says.len <= PLACE - TEXT).then_some(says)
-    }
-
-    fn bytes_of_head(&self, place: u64) -> Option<[u8; HEAD]> {
-        let mut head = [0; HEAD];
-        self.file.read_exact_at(&mut head, place * PLACE).ok()?;
-        Some(head)
-    }
-
-    /// Whether the file is a server's: a head is there, or one that is cleared.
-    fn is_a_servers(&self) -> bool {
-        let is_one = |head: [u8; HEAD]| head.starts_with(MAGIC) || head == [0; HEAD];
-        (0..2).filter_map(|place| self.bytes_of_head(place)).any(is_one)
+        (head.starts_with(MAGIC) && says.number > 0 && says.len <= PLACE - TEXT).then_some(says)
     }
 
     /// learned.2
@@ -124,14 +144,9 @@ impl Kept {
         let place = self.next % 2 * PLACE;
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let at = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-        let mut head = [0; HEAD];
-        self.file.write_all_at(&head, place)?;
+        self.file.write_all_at(&CLEARED, place)?;
         self.file.write_all_at(text.as_bytes(), place + TEXT)?;
-        head[..8].copy_from_slice(MAGIC);
-        for (to, number) in head[8..].chunks_exact_mut(8).zip([text.len() as u64, self.next, at]) {
-            to.copy_from_slice(&number.to_le_bytes());
-        }
-        self.file.write_all_at(&head, place)?;
+        self.file.write_all_at(&head([text.len() as u64, self.next, at]), place)?;
         (self.next, self.last) = (self.next.saturating_add(1), text);
         Ok(())
     }
@@ -157,21 +172,56 @@ impl Kept {
     }
 }
 
-/// A file that is empty or not there yet, or that a server has written.
-fn at_path(path: &Path) -> Result<Kept, String> {
+fn bytes_of_head(file: &File, place: u64) -> Option<[u8; HEAD]> {
+    let mut head = [0; HEAD];
+    file.read_exact_at(&mut head, place * PLACE).ok()?;
+    Some(head)
+}
+
+fn opened(path: &Path, create: bool) -> io::Result<File> {
     let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
     let mut options = File::options();
-    let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(path);
-    let file = file.map_err(|why| why.to_string())?;
+    options.read(true).write(true).create(create).truncate(false).mode(0o600).custom_flags(flags).open(path)
+}
+
+/// A file that is empty or not there yet, or that a server has written; the one that was passed if that is it, as its lock is ours.
+fn at_path(path: &Path, passed: Option<File>) -> Result<Kept, String> {
+    let fail = |why: io::Error| why.to_string();
+    let mut file = opened(path, true).map_err(fail)?;
+    let is = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
+    match passed {
+        Some(passed) if is(&passed).map_err(fail)? == is(&file).map_err(fail)? => file = passed,
+        _ => is_free(&file)?,
+    }
+    if file.metadata().map_err(fail)?.len() == 0 {
+        file.write_all_at(&CLEARED, 0).and_then(|()| file.sync_data()).map_err(fail)?;
+    }
+    Ok(Kept { file, is_in_memory: false, next: 1, last: String::new() })
+}
+
+/// Takes the lock of a file that is empty, or that a server has written.
+fn is_free(file: &File) -> Result<(), String> {
     let metadata = file.metadata().map_err(|why| why.to_string())?;
     if !metadata.is_file() {
         return Err("it is not a file; learned takes a file that the server makes".into());
     }
-    let kept = Kept { file, is_in_memory: false, next: 1, last: String::new() };
-    if metadata.len() > 0 && !kept.is_a_servers() {
+    let is_head = |head: [u8; HEAD]| head.starts_with(MAGIC);
+    if metadata.len() > 0 && !(0..2).filter_map(|place| bytes_of_head(file, place)).any(is_head) {
         return Err("it is not the learned state of a server; learned takes a file that the server makes".into());
     }
-    Ok(kept)
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err("is in use by another server (it holds a lock on the file)".into()),
+        // Some network file systems have no locks.
+        Err(TryLockError::Error(why)) if why.kind() != io::ErrorKind::Unsupported => Err(why.to_string()),
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+    }
+}
+
+/// Whether a file can be made in its directory.
+fn can_be_made(path: &Path) -> Result<(), String> {
+    use rustix::fs::{Access, access};
+    let directory = path.parent().filter(|there| !there.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    access(directory, Access::WRITE_OK | Access::EXEC_OK).map_err(|why| io::Error::from(why).to_string())
 }
 
 /// learned.3
@@ -197,17 +247,43 @@ mod tests {
         assert!(first.read().is_none());
         first.write("one".into()).unwrap();
         first.write("two".into()).unwrap();
+        drop(first);
         let mut second = kept(&path);
         let (text, age) = second.read().unwrap();
         assert!(text == "two" && age < Duration::from_secs(60), "{text} {age:?}");
         // The next one goes where "one" was: its head is cleared, and some of the text is there.
-        second.file.write_all_at(&[0; HEAD], second.next % 2 * PLACE).unwrap();
+        second.file.write_all_at(&CLEARED, second.next % 2 * PLACE).unwrap();
         second.file.write_all_at(b"thr", second.next % 2 * PLACE + TEXT).unwrap();
+        drop(second);
         let mut third = kept(&path);
         assert_eq!(third.read().unwrap().0, "two");
         third.write("three".into()).unwrap();
-        assert_eq!(kept(&path).read().unwrap().0, "three");
-        assert!(kept(&path).write("x".repeat(PLACE as usize)).is_err());
+        drop(third);
+        let mut last = kept(&path);
+        assert_eq!(last.read().unwrap().0, "three");
+        assert!(last.write("x".repeat(PLACE as usize)).is_err());
+    }
+
+    /// learned.2
+    #[test]
+    fn a_file_is_one_servers_and_goes_over_with_its_lock() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("learned");
+        Kept::check(&path).unwrap();
+        assert!(!path.exists(), "a check makes nothing");
+        let first = kept(&path);
+        for why in [Kept::open(Some(&path), None, true).err().unwrap(), Kept::check(&path).unwrap_err()] {
+            assert!(why.ends_with("is in use by another server (it holds a lock on the file)"), "{why}");
+        }
+        let (name, handed) = first.hand_over().unwrap();
+        assert_eq!(name, Kept::handed_as(Some(&path)));
+        let second = Kept::open(Some(&path), Some(handed.into()), false).unwrap();
+        drop(first);
+        assert!(Kept::check(&path).is_err(), "the second has the lock");
+        drop(second);
+        Kept::check(&path).unwrap();
+        let why = Kept::check(&directory.path().join("none/learned")).unwrap_err();
+        assert!(why.ends_with("none/learned: No such file or directory (os error 2)"), "{why}");
     }
 
     #[test]
@@ -219,5 +295,12 @@ mod tests {
         assert!(why.contains("not the learned state"), "{why}");
         assert!(Kept::open(Some(directory.path()), None, true).is_err());
         assert!(std::fs::read_to_string(&path).unwrap().starts_with("dear reader"));
+        // A file system can begin with zeroes.
+        let image = [vec![0; 1024], vec![7; 3072]].concat();
+        std::fs::write(&path, &image).unwrap();
+        for why in [Kept::open(Some(&path), None, true).err().unwrap(), Kept::check(&path).unwrap_err()] {
+            assert!(why.contains("not the learned state"), "{why}");
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), image);
     }
 }

@@ -98,12 +98,10 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     let take_over = |socket| TakeOver::begin(socket, flags.take_over_look);
     let mut take_over = flags.take_over.as_deref().map(take_over).transpose().map_err(Complaint::Failed)?;
     let passed = match &mut take_over {
-        Some(TakeOver { taking, .. }) => {
-            Ok(Passed { sockets: taking.inherited(), learned: taking.beside(learned::NAME).map(File::from) })
-        }
+        Some(TakeOver { taking, .. }) => Ok(Passed { sockets: taking.inherited(), learned: None }),
         None => systemd::passed(),
     };
-    let (inherited, learned) = match passed {
+    let (inherited, mut learned) = match passed {
         Ok(Passed { sockets, learned }) => (Ok(sockets.into_iter().map(Arc::new).collect()), learned),
         Err(why) => (Err(why), None),
     };
@@ -113,7 +111,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
             false => Complaint::Typed(not_started(wrong)),
         })?;
     if flags.check {
-        let (in_force, warnings) = prepared.check().map_err(|wrong| {
+        let (in_force, warnings) = prepared.check(flags).map_err(|wrong| {
             if wrong.mistakes.iter().all(|one| is_beside(&one)) {
                 let warnings = ineffective::warnings_unopened(&prepared.config, &prepared.places);
                 eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
@@ -132,11 +130,14 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         Some(take_over) => take_over.open(&prepared)?,
         None => Server::bind(prepared.config.clone()).map_err(|error| {
             // A check finds more than the first mistake, but a lock that was waited for is not waited for again.
-            let all = if begun.elapsed() < PATIENCE { prepared.check().err() } else { None };
+            let all = if begun.elapsed() < PATIENCE { prepared.check(flags).err() } else { None };
             refused(all.unwrap_or_else(|| prepared.wrong(&[error])))
         })?,
     };
     let foreign = prepared.foreign(server.foreign()).map_err(|mistakes| refused(prepared.all(mistakes)))?;
+    if let Some(TakeOver { taking, .. }) = &mut take_over {
+        learned = taking.beside(Kept::handed_as(prepared.learned.as_deref())).map(File::from);
+    }
     let mut kept = prepared.open_learned(learned, take_over.is_some()).map_err(refused)?;
     if take_over.is_none() {
         kept.iter_mut().for_each(|kept| kept.tell(&server));
@@ -144,7 +145,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     let taken = |name: &str| take_over.as_mut().and_then(|take_over| take_over.taking.beside(name));
     let endpoints = prepared.open_control(taken).map_err(refused)?;
     let confined = prepared.confinement.begin(&prepared.config);
-    confined.map_err(|why| refused(prepared.cannot_keep(flags, why)))?;
+    confined.map_err(|why| refused(prepared.all(vec![prepared.cannot_keep(flags, why)])))?;
     let foreign: Vec<_> = server.foreign().iter().map(|one| one.export.clone()).zip(prepared.lines(foreign)).collect();
     foreign.iter().for_each(|(_, line)| tracing::warn!("{line}"));
     run(flags, prepared, server, (endpoints, take_over, kept), foreign)
@@ -153,7 +154,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
 
 impl Plan {
     /// Whether a server of it would start: the configuration that would be in force, and its settings that cannot act.
-    fn check(&self) -> Result<(Config, Vec<Mistake>), Wrong> {
+    fn check(&self, flags: &ServeArgs) -> Result<(Config, Vec<Mistake>), Wrong> {
         // The backings opened here are closed again: that is not worth a line in the log.
         let quiet = tracing::subscriber::NoSubscriber::new();
         let checked = tracing::subscriber::with_default(quiet, || Server::check(&self.config));
@@ -163,6 +164,9 @@ impl Plan {
         let checked = checked.and_then(|(in_force, foreign)| Ok((in_force, self.foreign(&foreign)?)));
         let mut mistakes = checked.as_ref().err().cloned().unwrap_or_default();
         mistakes.extend(closed);
+        let learned = self.learned.iter().filter_map(|path| Kept::check(path).err());
+        mistakes.extend(learned.map(|why| self.places.server("learned").says(why)));
+        mistakes.extend(self.confinement.check().err().map(|why| self.cannot_keep(flags, why)));
         match checked {
             Ok((in_force, mut warnings)) if mistakes.is_empty() => {
                 warnings.extend(ineffective::warnings(&in_force, &self.places));
@@ -216,12 +220,12 @@ impl Plan {
         self.all(errors.iter().map(|error| self.places.locate(error)).collect())
     }
 
-    fn cannot_keep(&self, flags: &ServeArgs, why: String) -> Wrong {
+    fn cannot_keep(&self, flags: &ServeArgs, why: String) -> Mistake {
         let place = match flags.keep_capability.is_empty() {
             true => self.places.server("keep_capabilities"),
             false => places::SettingPlace::in_flag("--keep-capability".into()),
         };
-        self.all(vec![place.says(why)])
+        place.says(why)
     }
 
     fn lines(&self, mistakes: Vec<Mistake>) -> Vec<String> {
@@ -294,8 +298,8 @@ fn run(
     reload.warnings(&handle).iter().for_each(|warning| tracing::warn!("{warning}"));
     let file = Arc::clone(&reload) as Arc<dyn control::ConfigFile>;
     let start = {
-        let memory = kept.as_ref().and_then(Kept::memory).map(|memory| (learned::NAME, memory));
-        let process = Arc::new(control::StartedAs::now(captive::directory().is_some(), systemd::tell, memory));
+        let handed = kept.as_ref().and_then(Kept::hand_over);
+        let process = Arc::new(control::StartedAs::now(captive::directory().is_some(), systemd::tell, handed));
         let handle = handle.clone();
         move |endpoints| {
             kept.map_or(Ok(()), |kept| kept.keep(handle.clone()))?;

@@ -58,6 +58,8 @@ pub(crate) struct Plan {
     pub(crate) confinement: Confinement,
     /// The file that keeps what is learned.
     pub(crate) learned: Option<PathBuf>,
+    /// The server's name among gateways, if the file says one.
+    pub(crate) gateway: Option<String>,
     pub(crate) places: Places,
     /// Whether clients are asked for a certificate.
     pub(crate) verifies: bool,
@@ -116,6 +118,7 @@ pub(crate) fn plan(
         certificate: certificate.map(|certificate| certificate.digest),
         confinement,
         learned: file.server.learned,
+        gateway: file.server.gateway,
         places,
         verifies,
         source: None,

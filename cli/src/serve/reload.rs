@@ -174,6 +174,10 @@ impl ConfigFile for Reload {
         self.last().verifies
     }
 
+    fn gateway(&self) -> Option<String> {
+        self.last().gateway.clone()
+    }
+
     fn warnings(&self, handle: &Handle) -> Vec<String> {
         let last = self.last();
         let Some(now) = handle.state() else { return Vec::new() };

@@ -133,6 +133,8 @@ mod tests {
     fn every_kind_of_backing_can_be_written() {
         assert_eq!(parse("null:1g"), Ok(Backing::from(Null { size: 1 << 30, delay: Duration::ZERO })));
         assert_eq!(parse("null:1g,delay=20us"), Ok(Backing::from(Null { size: 1 << 30, delay: us(20) })));
+        let null = parse("null:1073741824,delay=500ns").unwrap();
+        assert_eq!(null.about().written, "null:1073741824,delay=500ns", "as an upgrade reads it again");
         assert_eq!(parse("mem:64m"), Ok(Backing::from(Ram { size: 64 << 20 })));
         assert_eq!(parse("file:/srv/a.img"), Ok(file("/srv/a.img")));
         assert_eq!(parse("/srv/a.img"), Ok(file("/srv/a.img")));

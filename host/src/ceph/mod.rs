@@ -66,7 +66,7 @@ impl Login {
     pub(crate) fn written(&self, usual_timeout: Duration) -> String {
         let user = self.user.as_ref().map(|user| format!(",user={user}"));
         let conf = self.conf.as_ref().map(|conf| format!(",conf={}", conf.display()));
-        let timeout = (self.timeout != usual_timeout).then(|| format!(",timeout={}ms", self.timeout.as_millis()));
+        let timeout = (self.timeout != usual_timeout).then(|| format!(",timeout={}", self.timeout));
         [user, conf, timeout].into_iter().flatten().collect()
     }
 }

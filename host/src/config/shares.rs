@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_place_is_shown_as_it_was_written_and_bad_ones_are_refused_with_what_is_possible() {
-        for text in ["vms/fairlift.shares", "vms/a/b,user=gateway,conf=/etc/c.conf,timeout=5000ms"] {
+        for text in ["vms/fairlift.shares", "vms/a/b,user=gateway,conf=/etc/c.conf,timeout=1500us"] {
             assert_eq!(text.parse::<RadosAt>().unwrap().to_string(), format!("rados:{text}"));
         }
         for (text, why) in [

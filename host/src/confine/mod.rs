@@ -63,6 +63,16 @@ impl fmt::Display for Capability {
     }
 }
 
+/// Whether the calling thread has these capabilities.
+///
+/// # Errors
+/// The first that it lacks.
+pub fn can_keep(keep: &[Capability]) -> io::Result<()> {
+    let Some(lacking) = keep.iter().find(|one| !one.is_there()) else { return Ok(()) };
+    let why = format!("{lacking} cannot be kept: the process does not have it");
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+}
+
 /// Gives up all capabilities but these (confine.1), for the calling thread and those that it starts from now on. Answers which
 /// are kept: `CAP_IPC_LOCK` as well where the process may lock little memory without it and cannot raise that limit, for rings
 /// are locked memory.
@@ -70,12 +80,9 @@ impl fmt::Display for Capability {
 /// # Errors
 /// A capability that is to be kept is missing, or the kernel refuses.
 pub fn give_up_capabilities(keep: &[Capability]) -> io::Result<Vec<Capability>> {
+    can_keep(keep)?;
     let mut kept = keep.iter().fold(CapabilitySet::empty(), |all, one| all | one.0);
     let had = thread::capabilities(None)?.permitted;
-    if let Some(lacking) = names(kept - had).first() {
-        let why = format!("{lacking} cannot be kept: the process does not have it");
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-    }
     ring::be_flusher(); // confine.1
     if setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None }).is_err() {
         kept |= had & CapabilitySet::IPC_LOCK;

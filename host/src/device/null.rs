@@ -39,10 +39,8 @@ pub(super) const SYNTAX: Syntax = Syntax {
 
 impl BackingKind for Null {
     fn about(&self) -> About<'_> {
-        let written = match self.delay.as_nanos() {
-            0 => format!("null:{}", self.size),
-            delay => format!("null:{},delay={}us", self.size, delay / 1000),
-        };
+        let delay = Some(self.delay).filter(|delay| *delay != Duration::ZERO).map(|delay| format!(",delay={delay}"));
+        let written = format!("null:{}{}", self.size, delay.unwrap_or_default());
         let shown = format!("null, {}", show_size(self.size));
         About { name: "null".into(), shown, size: Some(self.size), ..About::new(written, "null") }
     }

@@ -220,6 +220,25 @@ fn a_tunable_that_only_a_command_has_named_stays_and_one_of_the_file_is_again_as
     assert_eq!(steps(&both, &none, &fair), ["disk \"d\": scheduler fair, flush_company = 3 (was mq-deadline)"]);
 }
 
+#[test]
+fn a_port_that_the_kernel_chose_is_that_of_the_file() {
+    let with = |all: &[(&str, Tls)]| {
+        let listeners = all.iter().map(|(address, tls)| Listener { tls: *tls, ..listener(address) }).collect();
+        Config { listeners, ..empty() }
+    };
+    let (any, other) = ("tcp:127.0.0.1:0", "tcp:127.0.0.1:7777");
+    let was = with(&[(any, Tls::Off)]);
+    // The second was added by a command.
+    let now = with(&[("tcp:127.0.0.1:5555", Tls::Off), (other, Tls::Off)]);
+    let steps = |was: &Config, new: &Config| lines(&now, &wanted(&now, was, new, |_| false));
+    assert_eq!(steps(&was, &was), [""; 0]);
+    assert_eq!(steps(&was, &with(&[])), ["listener tcp:127.0.0.1:5555: removed"]);
+    assert_eq!(steps(&with(&[(any, Tls::Off), (any, Tls::Off)]), &was), ["listener tcp:127.0.0.1:7777: removed"]);
+    let encrypted = wanted(&now, &was, &with(&[(any, Tls::Required)]), |_| false);
+    let refused = difference(&now, &encrypted.into()).unwrap_err();
+    assert!(refused[0].says.starts_with("tcp:127.0.0.1:5555 cannot change its TLS"), "{}", refused[0].says);
+}
+
 /// difference.2
 #[test]
 fn all_that_cannot_change_is_named() {

@@ -39,7 +39,8 @@ impl App {
             roles::may_set(&role, &self.state().await?.config, &name, &keys)?;
         }
         self.change(request.who, request.headers, dry_run, Some((kind, name.clone())), move |edit| {
-            Changes::new(edit, file.ways(), file.verifies()).change(act, kind, &name, keys)
+            let changes = Changes::new(edit, file.ways(), file.verifies()).of_gateway(file.gateway());
+            changes.change(act, kind, &name, keys)
         })
         .await
     }
@@ -109,7 +110,8 @@ impl App {
         }
         let file = Arc::clone(&self.file);
         self.change(request.who, request.headers, dry_run, None, move |edit| {
-            Changes::new(edit, file.ways(), file.verifies()).transaction(&list)
+            let changes = Changes::new(edit, file.ways(), file.verifies()).of_gateway(file.gateway());
+            changes.transaction(&list)
         })
         .await
     }

@@ -96,6 +96,17 @@ fn settings_are_shown_as_they_were_written_and_the_rest_with_their_defaults() {
 }
 
 #[test]
+fn two_names_of_one_knob_do_not_say_two_things() {
+    let idle = |flags: &str| {
+        let settings = planned(&format!("sim:sata-7200 --scheduler bfq {flags}")).unwrap().header.settings;
+        ["slice_idle", "slice_idle_us"].map(|name| settings.get(name).cloned().unwrap_or_default())
+    };
+    assert_eq!(idle("-I 8ms"), ["8ms", "8000"]);
+    assert_eq!(idle("--set slice_idle_us=2000"), ["2ms", "2000"]);
+    assert_eq!(idle("--sweep slice_idle=auto,8ms"), ["auto,8ms", ""]);
+}
+
+#[test]
 fn each_value_of_a_sweep_is_looked_at_before_anything_runs() {
     let measurement =
         planned("sim:sata-7200 --scheduler mq-deadline --sweep fifo_batch=1,16,1 --set read_expire=20").unwrap();

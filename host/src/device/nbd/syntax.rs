@@ -4,7 +4,8 @@
 //! `,reconnect=TIME,connections=NUMBER,tls=DIR`. In front there may be `nbd:`.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fairlift_core::time::secs;
@@ -53,6 +54,20 @@ impl Nbd {
     pub(super) fn name(&self) -> String {
         let of = self.tls.as_ref().map(|tls| format!(",tls={}", tls.certificates.display()));
         self.uri.clone() + &of.unwrap_or_default()
+    }
+
+    /// The URI, with its socket where that is by now: a relative path has been followed from where it was written.
+    fn uri_from_here(&self) -> String {
+        let (NbdAddress::Unix(path), Some((place, query))) = (&self.address, self.uri.split_once('?')) else {
+            return self.uri.clone();
+        };
+        let pair = |pair: &str| match pair.strip_prefix("socket=") {
+            Some(socket) if decode(socket).is_none_or(|socket| Path::new(&socket) != path) => {
+                format!("socket={}", encode(path))
+            }
+            _ => pair.to_owned(),
+        };
+        format!("{place}?{}", query.split('&').map(pair).collect::<Vec<_>>().join("&"))
     }
 }
 
@@ -105,9 +120,9 @@ impl BackingKind for Nbd {
     /// Another server's data outlives ours, as a rule; but a server that comes after us does not know which writes that one owes a flush
     /// (ledger.1). So it is said not to.
     fn about(&self) -> About<'_> {
-        let mut written = format!("nbd:{}", self.uri);
+        let mut written = format!("nbd:{}", self.uri_from_here());
         if self.reconnect != RECONNECT {
-            written += &format!(",reconnect={}ms", self.reconnect.as_millis());
+            written += &format!(",reconnect={}", self.reconnect);
         }
         if self.connections != CONNECTIONS {
             written += &format!(",connections={}", self.connections);
@@ -268,6 +283,13 @@ fn host_and_port(place: &str) -> Option<(String, u16)> {
     (!host.is_empty()).then(|| (host.to_owned(), port))
 }
 
+/// A path as [`decode`] reads it.
+fn encode(path: &Path) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
+    let bytes = path.as_os_str().as_bytes().iter();
+    bytes.map(|&byte| if is_plain(byte) { char::from(byte).into() } else { format!("%{byte:02X}") }).collect()
+}
+
 /// Text in which `%20` stands for a space.
 fn decode(text: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
@@ -286,8 +308,6 @@ fn decode(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::device::backing::tests::OUTSIDE;
 
@@ -322,7 +342,7 @@ mod tests {
         assert_eq!((tls.certificates, tls.name.as_str()), ("/etc/pki".into(), "far"));
         let by_uri = nbd("nbds+unix:///?socket=/s&tls-certificates=/c&tls-hostname=far");
         assert_eq!(by_uri.tls.map(|tls| (tls.certificates, tls.name)), Some(("/c".into(), "far".into())));
-        for text in ["nbd://far/x", "nbds://far/x,reconnect=30s,connections=1,tls=/etc/pki"] {
+        for text in ["nbd://far/x", "nbds://far/x,reconnect=500us,connections=1,tls=/etc/pki"] {
             assert_eq!(nbd(&nbd(text).about().written), nbd(text), "{text}");
         }
     }
@@ -364,5 +384,10 @@ mod tests {
         let mut all = nbd("nbds+unix:///?socket=a.sock,tls=pki");
         all.paths().into_iter().for_each(|path| *path = Path::new("/etc").join(&path));
         assert_eq!(all.paths(), [Path::new("/etc/a.sock"), Path::new("/etc/pki")]);
+        assert_eq!(all.about().written, "nbd:nbds+unix:///?socket=/etc/a.sock,tls=/etc/pki");
+        assert_eq!(all.about().name, all.uri, "by which tops over it know it");
+        let mut odd = nbd("nbd+unix:///x?socket=a%20b");
+        odd.paths().into_iter().for_each(|path| *path = "/c,d&e/a b".into());
+        assert_eq!(nbd(&odd.about().written).address, odd.address);
     }
 }

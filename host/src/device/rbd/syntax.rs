@@ -110,7 +110,7 @@ mod tests {
         let odd = rbd("vms/tenant/alice@monday,user=client.gateway,conf=/etc/c.conf,timeout=5s");
         assert_eq!((odd.namespace.as_deref(), odd.snapshot.as_deref()), (Some("tenant"), Some("monday")));
         assert_eq!((odd.login.user.as_deref(), odd.login.timeout), (Some("gateway"), secs(5)));
-        for text in ["vms/alice", "vms/t/alice@s,user=g,conf=/c,timeout=5s", "vms/alice,namespace=t"] {
+        for text in ["vms/alice", "vms/t/alice@s,user=g,conf=/c,timeout=1500us", "vms/alice,namespace=t"] {
             assert_eq!(rbd(rbd(text).about().written.strip_prefix("rbd:").unwrap()), rbd(text), "{text}");
         }
         assert_eq!(rbd("vms/a,conf=c.conf").paths(), [&PathBuf::from("c.conf")]);
