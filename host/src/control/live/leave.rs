@@ -68,15 +68,20 @@ impl Live {
             disks.iter().fold(false, |left, (_, disk)| !disk.remove_group(now, *id) || disk.has_group(*id) || left)
         });
         self.leaving.listeners.retain(|listening| Arc::strong_count(listening) > 1);
-        self.closing.retain(|closing| !closing.is_finished());
+        self.closing.retain(|(_, closing)| !closing.is_finished());
         if news {
             backend.notifiers.ring_all();
         }
         self.is_leaving() || served.is_leaving()
     }
 
+    /// The names of devices whose last flush has not ended.
+    pub(crate) fn flushed_last(&self) -> Vec<String> {
+        self.closing.iter().filter(|(_, closing)| !closing.is_finished()).map(|(name, _)| name.clone()).collect()
+    }
+
     /// The devices that are being closed: the server ends after them.
-    pub(crate) fn take_closing(&mut self) -> Vec<JoinHandle<()>> {
+    pub(crate) fn take_closing(&mut self) -> Vec<(String, JoinHandle<()>)> {
         std::mem::take(&mut self.closing)
     }
 
@@ -95,17 +100,17 @@ impl Live {
 
 /// Flushes a device that nobody uses any more, and closes it (live.3). A disk that hangs shall not hang who changes others: only without a thread
 /// is that done here.
-fn close(device: Arc<dyn Device>, thread: Builder) -> Option<JoinHandle<()>> {
+fn close(device: Arc<dyn Device>, thread: Builder) -> Option<(String, JoinHandle<()>)> {
+    let name = device.path().unwrap_or_else(|| "memory".as_ref()).display().to_string();
     let (give, take) = sync_channel(1);
     let work = move || take.into_iter().for_each(flush);
     match thread.name("closing".into()).spawn(work) {
         Ok(thread) => {
             _ = give.send(device); // not before: without a thread it would be gone
-            Some(thread)
+            Some((name, thread))
         }
         Err(error) => {
-            let path = device.path().unwrap_or_else(|| "memory".as_ref()).display();
-            tracing::warn!(%path, %error, "no thread can be made for its last flush: changes wait for that");
+            tracing::warn!(path = name, %error, "no thread can be made for its last flush: changes wait for that");
             flush(device);
             None
         }
@@ -155,7 +160,7 @@ mod tests {
     fn a_device_that_goes_is_flushed_also_where_no_thread_can_be_made() {
         let device = Arc::new(Counted::default());
         let closing = close(Arc::clone(&device) as _, Builder::new());
-        closing.expect("there is room for a thread").join().unwrap();
+        closing.expect("there is room for a thread").1.join().unwrap();
         assert!(close(Arc::clone(&device) as _, Builder::new().stack_size(1 << 60)).is_none(), "it has no stack");
         assert_eq!((device.0.load(Ordering::Relaxed), Arc::strong_count(&device)), (2, 1));
     }
