@@ -257,6 +257,24 @@ def a_last_flush_that_fails_or_hangs_keeps_no_other_disk_from_its_own(t):
 
 
 @test(fairlift_only=True)
+def a_last_flush_of_a_removed_export_that_hangs_is_named_to_whoever_waits_for_it(t):
+    disk = Disk(t)
+    server = t.server("good=mem:1m")
+    server.control("add", "export", f"gone=file:{disk.file}")
+    with server.connect("gone") as client:
+        client.write(0, data(MIB))
+    disk.hang.touch()
+    server.control("remove", "export", "gone")
+    until(lambda: disk.told() == 1, "the disk is told to flush")
+    contains(server.control("upgrade", code=1), f"the last flush of {disk.file}", "has not ended")
+    server.serves("good")
+    server.process.send_signal(signal.SIGTERM)
+    server.says("the end waits for it", disk.file)
+    disk.hang.unlink()
+    equal(server.ended(), 0, "the exit code of a server whose last flush took long")
+
+
+@test(fairlift_only=True)
 def a_flush_that_never_returns_is_told_in_time_and_holds_up_nothing_else(t):
     disk = Disk(t)
     config = (f'[disk.one]\nio_timeout = "2s"\n[export.disk]\nbacking = "file:{disk.file}"\ndisk = "one"\n'

@@ -1,6 +1,8 @@
 """The process: killed, with many clients, with little memory. FULL=1: the sizes that docs/measured/process.md publishes; KILLS=10000 and
 CONNECTS=1000000 go further."""
 
+import resource
+
 from harness import *
 from nbdclient import FLUSH, READ, WRITE, Closed, Wire
 
@@ -167,8 +169,6 @@ def what_was_flushed_to_an_overlay_is_there_after_each_of_many_kills(t):
 
 
 def raise_limit(wanted):
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < wanted:
         raise Skip(f"a process may have {hard} files open here; this needs {wanted}")
@@ -233,6 +233,26 @@ def clients_that_come_and_go_leave_nothing_behind(t):
 
 
 # ---- little memory
+
+
+@test(fairlift_only=True)
+def a_request_for_which_the_kernel_has_no_memory_fails_and_the_server_goes_on(t):
+    server = t.server("a=mem:64m", "b=mem:1m", args=["--workers", "1"])
+    with server.connect("a") as client, server.connect("b") as other:
+        client.write(0, data(MIB))
+        other.write(0, data(MIB))
+        before = resource.prlimit(server.pid, resource.RLIMIT_AS)
+        size = int(Path(f"/proc/{server.pid}/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.prlimit(server.pid, resource.RLIMIT_AS, (size + 16 * MIB, before[1]))
+        with refused(errno.ENOMEM):
+            client.read(0, 32 * MIB)
+        with refused(errno.ENOMEM):
+            client.write(0, bytes(32 * MIB))
+        equal(client.read(0, MIB) == data(MIB), True, "what was written before")
+        equal(other.read(0, MIB) == data(MIB), True, "what another client wrote")
+        server.says("a request fails")
+        resource.prlimit(server.pid, resource.RLIMIT_AS, before)
+        equal(len(client.read(0, 32 * MIB)), 32 * MIB, "bytes, once there is memory")
 
 
 @test(fairlift_only=True)

@@ -132,7 +132,7 @@ impl Raw {
     /// Takes an ask in, if there is memory for it.
     fn launch(&mut self, job: usize, ask: &Ask) -> bool {
         let mut buffer = if ask.op.has_payload() {
-            let Some(mut buffer) = self.pool.get(ask.extent.bytes().get() as usize) else { return false };
+            let Ok(mut buffer) = self.pool.get(ask.extent.bytes().get() as usize) else { return false };
             if ask.op == Op::Write {
                 payload::fill(buffer.bytes_mut());
             }

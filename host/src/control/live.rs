@@ -71,8 +71,8 @@ pub(crate) struct Live {
     /// Numbers for files that were used and are free, and how many were ever used.
     files: (BTreeSet<u32>, u32),
     leaving: Leaving,
-    /// Threads that flush devices which have gone, and close them.
-    closing: Vec<JoinHandle<()>>,
+    /// Threads that flush devices which have gone, and close them; and the names of these.
+    closing: Vec<(String, JoinHandle<()>)>,
     /// Where files of new exports must lie.
     pub(crate) roots: Roots,
     /// The latest that the schedulers of disks found out.
@@ -184,7 +184,7 @@ impl Live {
     }
 
     pub(crate) fn is_leaving(&self) -> bool {
-        self.leaving.is_something() || self.closing.iter().any(|closing| !closing.is_finished())
+        self.leaving.is_something() || !self.flushed_last().is_empty()
     }
 
     pub(crate) fn state(&self) -> State {

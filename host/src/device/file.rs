@@ -57,6 +57,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time;
 
+use fairlift_core::record::Record;
 use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
 use rustix::fs::SeekFrom;
 use vm_memory::VolatileSlice;
@@ -231,6 +232,15 @@ impl File {
         }
     }
 
+    /// Whether a client knows of each sync that failed (untold.1).
+    fn is_told(&self) -> Result<(), String> {
+        self.untold.error().map_or(Ok(()), |error| {
+            Err(format!(
+                "could not be made durable ({error}), and a new server would not know of it: the next flush of a client tells that"
+            ))
+        })
+    }
+
     fn in_ram(&self) -> bool {
         matches!(self.way, Way::Inline)
     }
@@ -365,12 +375,13 @@ impl Device for File {
     }
 
     fn hand_over(self: Arc<Self>) -> Result<Vec<OpenFile>, String> {
-        match self.untold.error() {
-            None => Ok(vec![self]),
-            Some(error) => Err(format!(
-                "could not be made durable ({error}), and a new server would not know of it: the next flush of a client tells that"
-            )),
-        }
+        self.is_told()?;
+        Ok(vec![self])
+    }
+
+    /// Its last sync may have failed since the offer.
+    fn hand_on(&self, _says: &mut Record) -> Result<Vec<u8>, String> {
+        self.is_told().map(|()| Vec::new())
     }
 
     fn has_gone_over(&self) -> bool {
@@ -655,6 +666,8 @@ mod tests {
         assert!(Store::sync(&file).is_err(), "what another fork lies over is as little durable");
         let file = Arc::new(file);
         assert!(Arc::clone(&file).hand_over().is_err(), "a new server would not know of it");
+        let hands_on = || file.hand_on(&mut Record::default()).is_ok();
+        assert!(!hands_on(), "nor would it of one that failed after the offer");
         let mut workers = workers(Arc::clone(&file) as Arc<dyn Device>, sched::Kind::None, 1);
         let ticket = submit(&mut workers[0], Op::Flush, Flags::NONE, &(0..0), &[]);
         let mut now = fairlift_core::Instant::ZERO;
@@ -663,7 +676,7 @@ mod tests {
         }
         assert_eq!(workers[0].0.news, [(ticket, News::Ended(Outcome::Failed(Errno::EINVAL)))]);
         // The queue remembers it from now on (flush.7).
-        assert!(Store::sync(&*file).is_ok() && file.hand_over().is_ok());
+        assert!(Store::sync(&*file).is_ok() && hands_on() && Arc::clone(&file).hand_over().is_ok());
     }
 
     /// A discard between the two questions, and file systems that answer what cannot be.

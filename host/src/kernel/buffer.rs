@@ -6,10 +6,11 @@
 //!
 //! buffer.1  A buffer is page-aligned, so that direct I/O takes it as it is.
 //! buffer.2  A buffer belongs to one request from `get` to `put`, and its memory stays where it is in between.
-//! buffer.3  All buffers of a worker together hold no more than its budget; past it `get` answers `None`. A quarter of the budget
+//! buffer.3  All buffers of a worker together hold no more than its budget; past it `get` answers `Full`. A quarter of the budget
 //!           is for buffers of up to 64 KiB alone, so that clients with large requests cannot keep all of it from the others. One
 //!           buffer larger than the budget is given while no other is out. While a large one is awaited, small ones keep to their quarter
 //!           and to what the large one will leave: else it would find no room for as long as small ones are asked for.
+//!           A buffer that is not from the arena needs new memory. Where the kernel has none, its request fails alone.
 //! buffer.4  Once warm, buffers of up to 1 MiB come from free lists: nothing is allocated.
 //! buffer.5  A block without a buffer in use can be given back to the kernel; it is all zeroes then, and has memory again once it is used. The
 //!           ring forgets it first: the kernel would go on to read and write the old pages.
@@ -136,6 +137,15 @@ impl Buffer {
     }
 }
 
+/// Why there is no buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoBuffer {
+    /// The budget is used up until one comes back.
+    Full,
+    /// The kernel has no memory: of more for a process (`ulimit -v`), or where it promises no more than there is.
+    NoMemory,
+}
+
 pub(crate) struct Pool {
     arena: Pages,
     blocks: u16,
@@ -146,6 +156,8 @@ pub(crate) struct Pool {
     /// The part of it in buffers that are not small.
     used_large: u64,
     budget: u64,
+    /// The log has that there was no memory.
+    is_told: bool,
 }
 
 // SAFETY: the free lists point into `arena`, which moves along with them.
@@ -155,39 +167,53 @@ impl Pool {
     /// A pool that gives out at most `budget` bytes; the first `blocks` MiB come from one arena (touched as needed).
     pub(crate) fn new(budget: u64, blocks: u16) -> io::Result<Self> {
         let arena = Pages::reserve(usize::from(blocks.max(1)) * BLOCK)?;
-        let (used, used_large) = (0, 0);
-        Ok(Self { arena, blocks: blocks.max(1), cut: 0, free: Default::default(), used, used_large, budget })
+        let (blocks, free, is_told) = (blocks.max(1), Default::default(), false);
+        Ok(Self { arena, blocks, cut: 0, free, used: 0, used_large: 0, budget, is_told })
     }
 
-    /// A buffer of `len` bytes, their content unspecified but never another process's; `None` while the budget is used
-    /// up (buffer.3).
-    pub(crate) fn get(&mut self, len: usize) -> Option<Buffer> {
+    /// A buffer of `len` bytes, their content unspecified but never another process's (buffer.3).
+    pub(crate) fn get(&mut self, len: usize) -> Result<Buffer, NoBuffer> {
         let Self { used, used_large, budget, .. } = *self;
         let weight = weight(len);
         let leaves_quarter = len <= SMALL || used_large == 0 || used_large + weight <= budget - budget / 4;
-        (used == 0 || used + weight <= budget && leaves_quarter).then(|| self.get_anyway(len))
+        if used > 0 && !(used + weight <= budget && leaves_quarter) {
+            return Err(NoBuffer::Full);
+        }
+        self.take(len).map_err(|error| {
+            if !std::mem::replace(&mut self.is_told, true) {
+                tracing::warn!(%error, "a request fails, and others may");
+            }
+            NoBuffer::NoMemory
+        })
     }
 
     /// The same, of a small one, while a large one of `awaited` bytes is awaited (buffer.3).
-    pub(crate) fn get_beside(&mut self, len: usize, awaited: u64) -> Option<Buffer> {
+    pub(crate) fn get_beside(&mut self, len: usize, awaited: u64) -> Result<Buffer, NoBuffer> {
         let small = self.used - self.used_large + weight(len);
         let most = (self.budget / 4).min(self.budget.saturating_sub(awaited));
-        if small <= most { self.get(len) } else { None }
+        if small <= most { self.get(len) } else { Err(NoBuffer::Full) }
     }
 
     /// A buffer, whatever is given out already: for a request that has its own, and needs this one to go on. Others wait the longer.
+    ///
+    /// # Panics
+    /// Not even the memory for that is to be had: it is a block of a disk.
     pub(crate) fn get_anyway(&mut self, len: usize) -> Buffer {
+        self.take(len).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn take(&mut self, len: usize) -> io::Result<Buffer> {
         let class = class_of(len);
         let buffer = match class.and_then(|class| Some((class, self.take_from_arena(class)?))) {
             Some((class, (start, block))) => Buffer { start, len, home: Home::Arena { block, class: class as u8 } },
             None => {
-                let pages = Pages::new(len.next_multiple_of(PAGE));
+                let pages = Pages::reserve(len.next_multiple_of(PAGE))?;
                 Buffer { start: pages.start, len, home: Home::Own(pages) }
             }
         };
         self.used += buffer.weight();
         self.used_large += buffer.large_weight();
-        buffer
+        Ok(buffer)
     }
 
     pub(crate) fn put(&mut self, buffer: Buffer) {
@@ -373,9 +399,9 @@ mod tests {
     fn past_its_budget_the_pool_gives_nothing() {
         let mut pool = Pool::new(10 * 4096, 1).unwrap();
         let mut held: Vec<_> = (0..10).map(|_| pool.get(100).unwrap()).collect();
-        assert!(pool.get(1).is_none());
+        assert_eq!(pool.get(1).err(), Some(NoBuffer::Full));
         pool.put(held.pop().unwrap());
-        assert!(pool.get(1).is_some());
+        assert!(pool.get(1).is_ok());
     }
 
     /// buffer.3
@@ -383,9 +409,9 @@ mod tests {
     fn a_large_buffer_finds_room_though_small_ones_are_asked_for_without_an_end() {
         for large in [1 << 20, 20 << 20, 24 << 20, 28 << 20, 32 << 20] {
             let mut pool = Pool::new(32 << 20, 4).unwrap();
-            let mut small: VecDeque<_> = std::iter::from_fn(|| pool.get(SMALL)).collect();
+            let mut small: VecDeque<_> = std::iter::from_fn(|| pool.get(SMALL).ok()).collect();
             let mut rounds = 0;
-            while pool.get(large).is_none() {
+            while pool.get(large).is_err() {
                 pool.put(small.pop_front().expect("nothing else is out"));
                 small.extend(pool.get_beside(4096, large as u64));
                 rounds += 1;
@@ -398,8 +424,8 @@ mod tests {
     #[test]
     fn small_buffers_have_a_quarter_whatever_is_asked_for() {
         let mut pool = Pool::new(64 << 20, 4).unwrap();
-        let large = std::iter::from_fn(|| pool.get(1 << 20)).count();
-        let small = std::iter::from_fn(|| pool.get_beside(SMALL, 1 << 20)).count();
+        let large = std::iter::from_fn(|| pool.get(1 << 20).ok()).count();
+        let small = std::iter::from_fn(|| pool.get_beside(SMALL, 1 << 20).ok()).count();
         assert_eq!((large, small), (48, (16 << 20) / SMALL));
     }
 
@@ -431,8 +457,16 @@ mod tests {
     fn a_request_larger_than_the_budget_is_served_alone() {
         let mut pool = Pool::new(4096, 1).unwrap();
         let large = pool.get(1 << 20).unwrap();
-        assert!(pool.get(1).is_none());
+        assert_eq!(pool.get(1).err(), Some(NoBuffer::Full));
         pool.put(large);
-        assert!(pool.get(1).is_some());
+        assert!(pool.get(1).is_ok());
+    }
+
+    /// buffer.3
+    #[test]
+    fn where_the_kernel_has_no_memory_for_a_buffer_that_one_alone_is_missing() {
+        let mut pool = Pool::new(u64::MAX, 1).unwrap();
+        assert_eq!(pool.get(1 << 60).err(), Some(NoBuffer::NoMemory));
+        assert!(pool.used() == 0 && pool.get(5 << 20).is_ok(), "nothing is held of it");
     }
 }

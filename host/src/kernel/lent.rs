@@ -38,6 +38,21 @@ static UNUSED: Mutex<Vec<&'static Entry>> = Mutex::new(Vec::new());
 /// The action of the signal before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
+impl Entry {
+    fn names(&self, start: usize, len: usize) {
+        self.len.store(len, Ordering::Release); // who reads it finds the start gone that was there before
+        self.start.store(start, Ordering::Release);
+    }
+
+    /// Start and length of its mapping, if that has this address. The entry may be used again meanwhile: the start of one mapping with the
+    /// length of another is no mapping.
+    fn mapping(&self, at: usize) -> Option<(usize, usize)> {
+        let (start, len) = (self.start.load(Ordering::Acquire), self.len.load(Ordering::Acquire));
+        let has = start != 0 && at.wrapping_sub(start) < len && self.start.load(Ordering::Relaxed) == start;
+        has.then_some((start, len))
+    }
+}
+
 impl Lent {
     /// Takes note of a mapping of this length, which stays until this is dropped.
     pub(crate) fn new(start: *const u8, len: usize) -> Self {
@@ -51,8 +66,7 @@ impl Lent {
             entry
         });
         entry.gone.store(false, Ordering::Relaxed);
-        entry.len.store(len, Ordering::Relaxed);
-        entry.start.store(start as usize, Ordering::Release);
+        entry.names(start as usize, len);
         Self(entry)
     }
 
@@ -126,8 +140,7 @@ extern "C" fn touched(_signal: libc::c_int, info: *mut libc::siginfo_t, _context
     // SAFETY: entries live for ever.
     let mut next = unsafe { FIRST.load(Ordering::Acquire).cast_const().as_ref() };
     while let Some(entry) = next {
-        let (start, len) = (entry.start.load(Ordering::Acquire), entry.len.load(Ordering::Relaxed));
-        if start != 0 && at.wrapping_sub(start) < len && replace(start, len) {
+        if entry.mapping(at).is_some_and(|(start, len)| replace(start, len)) {
             entry.gone.store(true, Ordering::Relaxed);
             return; // and it is touched again
         }

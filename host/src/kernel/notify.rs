@@ -122,7 +122,8 @@ impl Notifiers {
 
     /// A worker takes its notice away (notify.1), and then looks.
     pub(crate) fn take_notice(&self, worker: ContextId) {
-        self.of(worker).noticed.store(false, Ordering::SeqCst);
+        // Not a store: it would not read what the last waker has written, and the look might miss the news of one that found the notice there.
+        self.of(worker).noticed.swap(false, Ordering::AcqRel);
     }
 
     /// The kernel takes no messages for a worker.

@@ -271,7 +271,7 @@ struct Shared {
 /// waits for it there, and the flushes of other disks need some as well; with two they were seen to stand.
 const KERNEL_THREADS: u32 = 16;
 /// How long the end waits for a change that is being made. Chosen: one takes milliseconds, and one that reads a file of a server that is gone may last
-/// for ever.
+/// for ever. And how long for a last flush until the log has it.
 const CHANGE: Duration = Duration::from_secs(5);
 
 impl Shared {
@@ -395,7 +395,18 @@ impl Shared {
         live.sweep(&self.backend, &self.served);
         let closing = live.take_closing();
         drop(live);
-        closing.into_iter().for_each(|thread| drop(thread.join())); // one that panicked has told why
+        while closing.iter().any(|(_, thread)| !thread.is_finished()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        for (path, thread) in closing {
+            if !thread.is_finished() {
+                tracing::warn!(
+                    path,
+                    "an export of it was removed, and its last flush takes long: the end waits for it"
+                );
+            }
+            drop(thread.join()); // one that panicked has told why
+        }
     }
 
     /// A worker for the calling thread.

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::mpsc::sync_channel;
+use std::thread::{Builder, JoinHandle};
 
 use super::{GONE, Live, Opened};
 use crate::clock;
@@ -53,7 +54,7 @@ impl Live {
             {
                 *self.lost.entry(view::name(&*one.device)).or_default() += link.lost;
             }
-            self.closing.extend(close(one.device)); // live.3
+            self.closing.extend(close(one.device, Builder::new())); // live.3
         }
         let is_empty = |number: &mut usize| backend.disks.get(*number).is_empty();
         for number in self.leaving.disks.extract_if(.., is_empty).collect::<Vec<_>>() {
@@ -67,15 +68,20 @@ impl Live {
             disks.iter().fold(false, |left, (_, disk)| !disk.remove_group(now, *id) || disk.has_group(*id) || left)
         });
         self.leaving.listeners.retain(|listening| Arc::strong_count(listening) > 1);
-        self.closing.retain(|closing| !closing.is_finished());
+        self.closing.retain(|(_, closing)| !closing.is_finished());
         if news {
             backend.notifiers.ring_all();
         }
         self.is_leaving() || served.is_leaving()
     }
 
+    /// The names of devices whose last flush has not ended.
+    pub(crate) fn flushed_last(&self) -> Vec<String> {
+        self.closing.iter().filter(|(_, closing)| !closing.is_finished()).map(|(name, _)| name.clone()).collect()
+    }
+
     /// The devices that are being closed: the server ends after them.
-    pub(crate) fn take_closing(&mut self) -> Vec<JoinHandle<()>> {
+    pub(crate) fn take_closing(&mut self) -> Vec<(String, JoinHandle<()>)> {
         std::mem::take(&mut self.closing)
     }
 
@@ -92,14 +98,70 @@ impl Live {
     }
 }
 
-/// Flushes a device that nobody uses any more, and closes it (live.3). A disk that hangs shall not hang who changes others.
-fn close(device: Arc<dyn Device>) -> Option<JoinHandle<()>> {
-    let flush = move || {
-        if let Err(error) = device.flush_now() {
-            let path = device.path().unwrap_or_else(|| "memory".as_ref()).display();
-            tracing::error!(%path, %error, "the last flush failed, and the writes before it may be lost");
+/// Flushes a device that nobody uses any more, and closes it (live.3). A disk that hangs shall not hang who changes others: only without a thread
+/// is that done here.
+fn close(device: Arc<dyn Device>, thread: Builder) -> Option<(String, JoinHandle<()>)> {
+    let name = device.path().unwrap_or_else(|| "memory".as_ref()).display().to_string();
+    let (give, take) = sync_channel(1);
+    let work = move || take.into_iter().for_each(flush);
+    match thread.name("closing".into()).spawn(work) {
+        Ok(thread) => {
+            _ = give.send(device); // not before: without a thread it would be gone
+            Some((name, thread))
         }
-    };
-    let closing = std::thread::Builder::new().name("closing".into()).spawn(flush);
-    closing.inspect_err(|error| tracing::error!(%error, "no thread can be made to flush a device that goes")).ok()
+        Err(error) => {
+            tracing::warn!(path = name, %error, "no thread can be made for its last flush: changes wait for that");
+            flush(device);
+            None
+        }
+    }
+}
+
+fn flush(device: Arc<dyn Device>) {
+    if let Err(error) = device.flush_now() {
+        let path = device.path().unwrap_or_else(|| "memory".as_ref()).display();
+        tracing::error!(%path, %error, "the last flush failed, and the writes before it may be lost");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::device::Facts;
+    use crate::device::lane::{Address, Lane};
+
+    #[derive(Default)]
+    struct Counted(AtomicU32);
+
+    impl Device for Counted {
+        fn facts(&self) -> Facts {
+            Facts::plain(1 << 20)
+        }
+
+        fn called(&self) -> String {
+            "counted".into()
+        }
+
+        fn lane(self: Arc<Self>, _address: Address) -> Box<dyn Lane> {
+            unreachable!("nothing is asked of it by a worker")
+        }
+
+        fn flush_now(&self) -> io::Result<()> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    /// live.3
+    #[test]
+    fn a_device_that_goes_is_flushed_also_where_no_thread_can_be_made() {
+        let device = Arc::new(Counted::default());
+        let closing = close(Arc::clone(&device) as _, Builder::new());
+        closing.expect("there is room for a thread").1.join().unwrap();
+        assert!(close(Arc::clone(&device) as _, Builder::new().stack_size(1 << 60)).is_none(), "it has no stack");
+        assert_eq!((device.0.load(Ordering::Relaxed), Arc::strong_count(&device)), (2, 1));
+    }
 }

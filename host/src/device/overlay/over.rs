@@ -38,9 +38,10 @@ pub(super) fn tell(overlay: &Overlay, says: &mut Record) -> Result<Vec<u8>, Stri
     if lock(&overlay.claims).is_held(&(0..u64::MAX)) {
         return Err("has a write that timed out, and has not ended".into());
     }
+    let layers = overlay.layers();
+    layers.top.hand_on(says)?;
     let is_asked = |flag: &AtomicBool| flag.load(Ordering::Acquire);
     says.put(FLATTENS, &(is_asked(&overlay.is_deep) || is_asked(&overlay.is_flattened)));
-    let layers = overlay.layers();
     let header = lock(&layers.header);
     let mut bytes = header.encode()?;
     bytes.append(&mut layers.own.tell(&header.id));

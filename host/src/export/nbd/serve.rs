@@ -41,7 +41,7 @@ use crate::disk::engine::Engine;
 use crate::export::hold::Halt;
 use crate::export::service::{Encryption, Unsent};
 use crate::export::{Export, listen, narrowed};
-use crate::kernel::buffer::SMALL;
+use crate::kernel::buffer::{NoBuffer, SMALL};
 use crate::kernel::call::Call;
 use crate::kernel::ktls::ByKernel;
 use crate::kernel::ticket::{Memory, Part};
@@ -582,15 +582,20 @@ impl Connection {
             _ => {
                 let buffer = match common.first_in_line {
                     // The connection that has waited longest for memory goes first, or a large request would never find room.
-                    Some((first, _)) if first != self.number && payload > SMALL as u64 => None,
+                    Some((first, _)) if first != self.number && payload > SMALL as u64 => Err(NoBuffer::Full),
                     Some((first, awaited)) if first != self.number && awaited > SMALL as u64 => {
                         engine.pool.get_beside(payload as usize, awaited)
                     }
                     _ => engine.pool.get(payload as usize),
                 };
-                match buffer.ok_or(Lack::Memory(payload))? {
-                    buffer if in_part => Memory::Part(Part { buffer, range: skip..skip + header.length as usize }),
-                    buffer => Memory::Pool(buffer),
+                match buffer {
+                    Ok(buffer) if in_part => Memory::Part(Part { buffer, range: skip..skip + header.length as usize }),
+                    Ok(buffer) => Memory::Pool(buffer),
+                    Err(NoBuffer::Full) => return Err(Lack::Memory(payload)),
+                    Err(NoBuffer::NoMemory) => {
+                        self.refuse(header, Errno::ENOMEM, "the server has no memory for it");
+                        return Ok(());
+                    }
                 }
             }
         };

@@ -48,7 +48,7 @@ const fn owner(job: usize, token: u32) -> u64 {
 fn submit(engine: &mut Engine, job: usize, stream: StreamId, ask: &Ask) -> bool {
     let Ask { token, op, flags, extent } = *ask;
     let memory = if op.has_payload() {
-        let Some(mut buffer) = engine.pool.get(extent.bytes().get() as usize) else { return false };
+        let Ok(mut buffer) = engine.pool.get(extent.bytes().get() as usize) else { return false };
         if op == Op::Write {
             payload::fill(buffer.bytes_mut());
         }

@@ -21,7 +21,7 @@ use super::service::Tag;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
 use crate::export::offer::{BlockRequest, Offer};
-use crate::kernel::buffer::Buffer;
+use crate::kernel::buffer::{Buffer, NoBuffer};
 use crate::kernel::call::Call;
 use crate::kernel::ticket::Memory;
 
@@ -180,16 +180,21 @@ impl UblkQueue {
         let slot = &mut self.slots[usize::from(tag)];
         let (what, memory) = match slot {
             Slot::Announced(bytes) => {
-                let Some(buffer) = engine.pool.get(*bytes) else { return false };
+                // The driver takes no end of it (blkqueue.2): where there is no memory, it waits too.
+                let Ok(buffer) = engine.pool.get(*bytes) else { return false };
                 let addr = buffer.as_ptr() as u64;
                 *slot = Slot::Filling(buffer);
                 self.ask(engine, Ask::GetData, tag, 0, addr);
                 return true;
             }
-            Slot::Requested(Ok(what)) if what.op.has_payload() => {
-                let Some(buffer) = engine.pool.get(what.len as usize) else { return false };
-                (Ok(*what), Memory::Pool(buffer))
-            }
+            Slot::Requested(Ok(what)) if what.op.has_payload() => match engine.pool.get(what.len as usize) {
+                Ok(buffer) => (Ok(*what), Memory::Pool(buffer)),
+                Err(NoBuffer::Full) => return false,
+                Err(NoBuffer::NoMemory) => {
+                    self.commit(engine, tag, -Errno::ENOMEM.0, None);
+                    return true;
+                }
+            },
             Slot::Requested(what) => (*what, Memory::None),
             Slot::Filled(..) => {
                 let Slot::Filled(buffer, what) = std::mem::replace(slot, Slot::Away) else { return true };

@@ -117,7 +117,11 @@ impl Shared {
             }
         }
         in_the_way.extend(self.failed_flushes());
-        if self.served.is_leaving() || self.live().is_leaving() {
+        let flushed_last = self.live().flushed_last();
+        in_the_way.extend(flushed_last.iter().map(|path| {
+            format!("the last flush of {path}, whose export was removed, has not ended; if it does not hang, try again in a moment")
+        }));
+        if flushed_last.is_empty() && (self.served.is_leaving() || self.live().is_leaving()) {
             in_the_way.push("something was removed, and has not quite gone; try again in a moment".into());
         }
         let clients = service.clients();

@@ -11,6 +11,7 @@ use super::super::service::Name;
 use crate::disk::engine::Engine;
 use crate::export::Export;
 use crate::export::offer::{BlockRequest, Offer};
+use crate::kernel::buffer::NoBuffer;
 use crate::kernel::ticket::{Guest, Memory};
 
 /// The parts of a device needed to begin with a request.
@@ -52,7 +53,14 @@ impl Begin<'_> {
             Op::Write => reader.readable(),
             Op::Flush | Op::Discard | Op::WriteZeroes => &[],
         };
-        let Some((memory, bounce)) = self.memory(engine, head, op, ranges, len)? else { return Ok(false) };
+        let (memory, bounce) = match self.memory(engine, head, op, ranges, len)? {
+            Ok(there) => there,
+            Err(NoBuffer::Full) => return Ok(false),
+            Err(NoBuffer::NoMemory) => {
+                self.ring.took(head)?;
+                return self.ring.tell(head, request.status, blk::VIRTIO_BLK_S_IOERR as u8, 1).map(|()| true);
+            }
+        };
         if let Err(why) = self.ring.took(head) {
             let ticket = engine.admit(0, memory);
             engine.release(ticket);
@@ -87,7 +95,7 @@ impl Begin<'_> {
         self.ring.tell(head, request.status, blk::VIRTIO_BLK_S_OK as u8, written)
     }
 
-    /// The memory of a request: the guest's own, or a buffer and its purpose; `None`: there is no buffer now.
+    /// The memory of a request: the guest's own, or a buffer and its purpose.
     fn memory(
         &self,
         engine: &mut Engine,
@@ -95,18 +103,21 @@ impl Begin<'_> {
         op: Op,
         ranges: &[(GuestAddress, u32)],
         len: u64,
-    ) -> Result<Option<(Memory, Option<Guest>)>, String> {
+    ) -> Result<Result<(Memory, Option<Guest>), NoBuffer>, String> {
         if ranges.is_empty() {
-            return Ok(Some((Memory::None, None)));
+            return Ok(Ok((Memory::None, None)));
         }
         let guest = Guest::new(&self.ring.memory, ranges);
         let guest = guest.ok_or_else(|| format!("request {head}: its data is not in the guest's memory"))?;
         // Where the page cache is passed by, the kernel wants memory that is as aligned as the disk's blocks.
         let device = &self.export.device;
         if device.descriptor().is_none() || !device.is_direct() || guest.is_aligned(self.offer.block as usize) {
-            return Ok(Some((Memory::Guest(guest), None)));
+            return Ok(Ok((Memory::Guest(guest), None)));
         }
-        let Some(mut buffer) = engine.pool.get(len as usize) else { return Ok(None) };
+        let mut buffer = match engine.pool.get(len as usize) {
+            Ok(buffer) => buffer,
+            Err(why) => return Ok(Err(why)),
+        };
         if op == Op::Write {
             let mut into = buffer.bytes_mut();
             for slice in guest.slices() {
@@ -115,6 +126,6 @@ impl Begin<'_> {
                 into = rest;
             }
         }
-        Ok(Some((Memory::Pool(buffer), Some(guest))))
+        Ok(Ok((Memory::Pool(buffer), Some(guest))))
     }
 }
