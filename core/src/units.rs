@@ -59,6 +59,16 @@ pub fn show_size(bytes: u64) -> String {
     }
 }
 
+/// A time as so many of a unit, `30000ms`, or as it shows itself where it is no whole number of them. Two servers compare such texts, of which one
+/// may be older.
+#[must_use]
+pub fn show_time_in(time: Duration, unit: Duration, name: &str) -> String {
+    match time.as_nanos() % unit.as_nanos() {
+        0 => format!("{}{name}", time.as_nanos() / unit.as_nanos()),
+        _ => format!("{time}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +87,8 @@ mod tests {
         assert_eq!(parse_time("250 ms"), Ok(ms(250)));
         assert_eq!(parse_time("10"), Err("a time needs a unit: 10s, 10ms, 10us".into()));
         assert!(parse_time("soon").is_err());
+        assert_eq!(show_time_in(secs(30), ms(1), "ms"), "30000ms");
+        assert_eq!(show_time_in(Duration::from_nanos(1_500_000), ms(1), "ms"), "1500us");
     }
 
     #[test]

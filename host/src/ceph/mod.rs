@@ -18,7 +18,7 @@ use std::ptr::null_mut;
 use std::sync::{Arc, LazyLock, Weak};
 
 use fairlift_core::time::ms;
-use fairlift_core::units::parse_time;
+use fairlift_core::units::{parse_time, show_time_in};
 use fairlift_core::{Duration, Errno};
 
 use crate::sync::{Mutex, lock};
@@ -66,7 +66,8 @@ impl Login {
     pub(crate) fn written(&self, usual_timeout: Duration) -> String {
         let user = self.user.as_ref().map(|user| format!(",user={user}"));
         let conf = self.conf.as_ref().map(|conf| format!(",conf={}", conf.display()));
-        let timeout = (self.timeout != usual_timeout).then(|| format!(",timeout={}", self.timeout));
+        let timeout =
+            (self.timeout != usual_timeout).then(|| format!(",timeout={}", show_time_in(self.timeout, ms(1), "ms")));
         [user, conf, timeout].into_iter().flatten().collect()
     }
 }

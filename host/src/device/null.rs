@@ -5,7 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
-use fairlift_core::units::{parse_capacity, parse_time, show_size};
+use fairlift_core::time::us;
+use fairlift_core::units::{parse_capacity, parse_time, show_size, show_time_in};
 use fairlift_core::{Duration, Flags, Instant, Outcome, Tag};
 
 use vm_memory::VolatileSlice;
@@ -39,7 +40,9 @@ pub(super) const SYNTAX: Syntax = Syntax {
 
 impl BackingKind for Null {
     fn about(&self) -> About<'_> {
-        let delay = Some(self.delay).filter(|delay| *delay != Duration::ZERO).map(|delay| format!(",delay={delay}"));
+        let delay = Some(self.delay)
+            .filter(|delay| *delay != Duration::ZERO)
+            .map(|delay| format!(",delay={}", show_time_in(delay, us(1), "us")));
         let written = format!("null:{}{}", self.size, delay.unwrap_or_default());
         let shown = format!("null, {}", show_size(self.size));
         About { name: "null".into(), shown, size: Some(self.size), ..About::new(written, "null") }

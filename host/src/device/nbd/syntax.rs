@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fairlift_core::time::secs;
-use fairlift_core::units::parse_time;
+use fairlift_core::time::{ms, secs};
+use fairlift_core::units::{parse_time, show_time_in};
 use fairlift_core::{Duration, suggestion};
 
 use super::Remote;
@@ -122,7 +122,7 @@ impl BackingKind for Nbd {
     fn about(&self) -> About<'_> {
         let mut written = format!("nbd:{}", self.uri_from_here());
         if self.reconnect != RECONNECT {
-            written += &format!(",reconnect={}", self.reconnect);
+            written += &format!(",reconnect={}", show_time_in(self.reconnect, ms(1), "ms"));
         }
         if self.connections != CONNECTIONS {
             written += &format!(",connections={}", self.connections);
