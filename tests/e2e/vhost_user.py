@@ -443,6 +443,41 @@ def memory_may_be_shared_anew_while_requests_are_under_way(t):
 
 
 @test(fairlift_only=True)
+def a_large_request_over_nbd_finds_memory_beside_a_guest_whose_requests_never_end(t):
+    """Those at odd addresses take memory of the worker, too. It has just enough for a request of `request_max`."""
+    config = '[server]\nworkers = 1\nmemory = "32m"\nconnection_memory = "32m"\n'
+    server, sockets = serve(t, "disk=mem:64m", f"file=file:{t.image('image', MIB)}", config=config, args=["--max", "file=riops=100"])
+    stop = threading.Event()
+
+    def guest():
+        with FrontEnd(sockets / "file") as guest:
+            ring = guest.rings[0]
+
+            def ask():
+                slot = ring.prepare(IN, 0, length=1024)
+                ring.describe(3 * slot + 1, ring.data + slot * ring.SLOT + 515, 1024, NEXT | WRITE, 3 * slot + 2)
+                ring.offer(3 * slot)
+
+            for _ in range(16):
+                ask()
+            while not stop.is_set():
+                ring.kick()
+                for head, _ in ring.wait():
+                    equal(ring.finish(head // 3)[0], OK, "the status of a read to an odd address")
+                    ask()
+
+    def client():
+        try:
+            time.sleep(0.3)
+            with server.connect("disk", timeout=20) as client:
+                client.write(0, b"l" * (32 * MIB))
+        finally:
+            stop.set()
+
+    at_once(guest, client)
+
+
+@test(fairlift_only=True)
 def a_guest_whose_memory_is_cut_short_loses_its_device_and_nobody_else_anything(t):
     """What is behind the end of a shared file cannot be touched: not by the worker, and not by the kernel on its behalf."""
     image = t.image("image", MIB)

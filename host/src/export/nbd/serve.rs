@@ -41,7 +41,6 @@ use crate::disk::engine::Engine;
 use crate::export::hold::Halt;
 use crate::export::service::{Encryption, Unsent};
 use crate::export::{Export, listen, narrowed};
-use crate::kernel::buffer::SMALL;
 use crate::kernel::call::Call;
 use crate::kernel::ktls::ByKernel;
 use crate::kernel::ticket::{Memory, Part};
@@ -154,8 +153,8 @@ enum Armed {
 pub(crate) enum Lack {
     /// An end of its own connection's commands.
     Own,
-    /// So many bytes of payload memory, which all connections of the worker share.
-    Memory(u64),
+    /// Payload memory, which all clients of the worker share.
+    Memory,
     /// Room in the queue of its disk.
     Disk,
 }
@@ -164,7 +163,7 @@ impl Lack {
     /// The name of the time that a command waits for it.
     const fn part(self) -> waits::Part {
         match self {
-            Self::Memory(_) => waits::Part::Memory,
+            Self::Memory => waits::Part::Memory,
             Self::Own | Self::Disk => waits::Part::Room,
         }
     }
@@ -579,20 +578,10 @@ impl Connection {
         }
         let memory = match payload {
             0 => Memory::None,
-            _ => {
-                let buffer = match common.first_in_line {
-                    // The connection that has waited longest for memory goes first, or a large request would never find room.
-                    Some((first, _)) if first != self.number && payload > SMALL as u64 => None,
-                    Some((first, awaited)) if first != self.number && awaited > SMALL as u64 => {
-                        engine.pool.get_beside(payload as usize, awaited)
-                    }
-                    _ => engine.pool.get(payload as usize),
-                };
-                match buffer.ok_or(Lack::Memory(payload))? {
-                    buffer if in_part => Memory::Part(Part { buffer, range: skip..skip + header.length as usize }),
-                    buffer => Memory::Pool(buffer),
-                }
-            }
+            _ => match engine.pool.get_in_line(self.number as u64, payload as usize).ok_or(Lack::Memory)? {
+                buffer if in_part => Memory::Part(Part { buffer, range: skip..skip + header.length as usize }),
+                buffer => Memory::Pool(buffer),
+            },
         };
         let command = engine.admit(self.number as u64, memory);
         let waited = (engine.now.since(self.received), self.waits_for);

@@ -178,16 +178,17 @@ impl UblkQueue {
             return false;
         }
         let slot = &mut self.slots[usize::from(tag)];
+        let name = Tag { queue_slot: self.queue_slot, tag }.ticket();
         let (what, memory) = match slot {
             Slot::Announced(bytes) => {
-                let Some(buffer) = engine.pool.get(*bytes) else { return false };
+                let Some(buffer) = engine.pool.get_in_line(name, *bytes) else { return false };
                 let addr = buffer.as_ptr() as u64;
                 *slot = Slot::Filling(buffer);
                 self.ask(engine, Ask::GetData, tag, 0, addr);
                 return true;
             }
             Slot::Requested(Ok(what)) if what.op.has_payload() => {
-                let Some(buffer) = engine.pool.get(what.len as usize) else { return false };
+                let Some(buffer) = engine.pool.get_in_line(name, what.len as usize) else { return false };
                 (Ok(*what), Memory::Pool(buffer))
             }
             Slot::Requested(what) => (*what, Memory::None),

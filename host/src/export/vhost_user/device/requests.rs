@@ -52,7 +52,7 @@ impl Begin<'_> {
             Op::Write => reader.readable(),
             Op::Flush | Op::Discard | Op::WriteZeroes => &[],
         };
-        let Some((memory, bounce)) = self.memory(engine, head, op, ranges, len)? else { return Ok(false) };
+        let Some((memory, bounce)) = self.memory(engine, (owner, head), op, ranges, len)? else { return Ok(false) };
         if let Err(why) = self.ring.took(head) {
             let ticket = engine.admit(0, memory);
             engine.release(ticket);
@@ -91,7 +91,7 @@ impl Begin<'_> {
     fn memory(
         &self,
         engine: &mut Engine,
-        head: u16,
+        (owner, head): (Name, u16),
         op: Op,
         ranges: &[(GuestAddress, u32)],
         len: u64,
@@ -106,7 +106,7 @@ impl Begin<'_> {
         if device.descriptor().is_none() || !device.is_direct() || guest.is_aligned(self.offer.block as usize) {
             return Ok(Some((Memory::Guest(guest), None)));
         }
-        let Some(mut buffer) = engine.pool.get(len as usize) else { return Ok(None) };
+        let Some(mut buffer) = engine.pool.get_in_line(owner.ticket(0), len as usize) else { return Ok(None) };
         if op == Op::Write {
             let mut into = buffer.bytes_mut();
             for slice in guest.slices() {
