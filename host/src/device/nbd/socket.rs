@@ -193,10 +193,14 @@ impl Connection {
 
     /// Forgets when requests would have failed that were answered.
     fn forget_deadlines(&mut self) {
-        let is_open =
-            |slot: usize, cookie: u64| self.flights[slot].as_ref().is_some_and(|one| one.here.cookie == cookie);
-        while self.deadlines.front().is_some_and(|(_, slot, cookie)| !is_open(*slot, *cookie)) {
-            self.deadlines.pop_front();
+        let flights = &self.flights;
+        let is_open = |(_, slot, cookie): &(Instant, usize, u64)| {
+            flights[*slot].as_ref().is_some_and(|one| one.here.cookie == *cookie)
+        };
+        while self.deadlines.pop_front_if(|first| !is_open(first)).is_some() {}
+        // Behind one that is not answered for long.
+        if self.deadlines.len() > 2 * flights.len() {
+            self.deadlines.retain(is_open);
         }
     }
 
@@ -604,14 +608,16 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
 
+    use fairlift_core::{ContextId, Flags};
+    use rustls::ClientConnection;
+
     use super::*;
     use crate::kernel::ktls::tests::agreed;
     use crate::wire::nbd::greeting::Offer;
 
-    /// socket.5: a server that ends says so in TLS, and resets what it is sent after that.
-    #[test]
-    fn a_goodbye_that_has_come_counts_though_a_send_fails_first() {
-        let ((client, mut server), (socket, _far)) = (agreed(), UnixStream::pair().unwrap());
+    fn connection(mut tls: Option<ClientConnection>) -> (Connection, UnixStream) {
+        tls.iter_mut().for_each(|tls| tls.set_buffer_limit(None)); // as `connect` does
+        let (socket, far) = UnixStream::pair().unwrap();
         let offer = Offer {
             size: 1 << 20,
             flags: 1,
@@ -621,9 +627,52 @@ mod tests {
             structured: true,
             context: None,
         };
-        let socket = Arc::new(socket.into());
-        let made = Established { socket, tls: Some(Box::new(client)), offer, is_local: false };
-        let mut connection = Connection::new(0, made, Ledger::default().born(0));
+        let made = Established { socket: Arc::new(socket.into()), tls: tls.map(Box::new), offer, is_local: false };
+        (Connection::new(0, made, Ledger::default().born(0)), far)
+    }
+
+    /// A write of this memory, if it is some.
+    fn flight(op: Op, memory: &mut [u8]) -> Flight {
+        Flight {
+            worker: ContextId(0),
+            ask: Ask::Op(op, Tag(0)),
+            flags: Flags::NONE,
+            at: 0,
+            bytes: memory.len() as u64,
+            iovecs: vec![super::memory(memory)],
+            since: Instant::ZERO,
+            deadline: Instant::MAX,
+            promise: None,
+            is_passed_on: false,
+            here: Here::default(),
+        }
+    }
+
+    #[test]
+    fn one_request_that_is_not_answered_has_little_kept_of_those_after_it() {
+        let (mut connection, _far) = connection(None);
+        for _ in 0..10_000 {
+            connection.take(flight(Op::Flush, &mut []));
+            connection.forget_deadlines();
+            let Some(last) = connection.queue.pop_back().filter(|slot| *slot > 0) else { continue };
+            let here = &mut connection.flights[last].as_mut().unwrap().here;
+            (here.end, connection.sent) = (1, 1);
+            let mut answer = 0x6744_6698_u32.to_be_bytes().to_vec();
+            answer.extend_from_slice(&[0; 4]);
+            answer.extend_from_slice(&here.cookie.to_be_bytes());
+            let mut ended = Vec::new();
+            connection.read(&answer, &mut ended).unwrap();
+            ended.into_iter().for_each(|(slot, _)| drop(connection.take_ended(slot)));
+        }
+        assert_eq!((connection.open(), connection.due()), (1, Some(Instant::MAX)));
+        assert!(connection.deadlines.len() < 10, "{} are kept", connection.deadlines.len());
+    }
+
+    /// socket.5: a server that ends says so in TLS, and resets what it is sent after that.
+    #[test]
+    fn a_goodbye_that_has_come_counts_though_a_send_fails_first() {
+        let (client, mut server) = agreed();
+        let (mut connection, _far) = connection(Some(client));
         let (mut goodbye, mut ended) = (Vec::new(), Vec::new());
         server.send_close_notify();
         server.write_tls(&mut goodbye).unwrap();
