@@ -19,7 +19,7 @@ use rustix::net::Shutdown;
 
 use super::connect::Established;
 use super::flight::{Ask, Flight, Here};
-use super::ledger::{Birth, End, Ledger};
+use super::ledger::{Birth, End, Given, Ledger};
 use crate::device::lane::{Address, place_of};
 use crate::kernel::call::{Call, PIECES, advance};
 use crate::kernel::ring::{Ring, Source};
@@ -38,6 +38,10 @@ const DIRECT: u64 = 32 << 10;
 
 /// As many requests go in one message. Chosen: with one piece of payload each they fit the 1024 pieces that the kernel takes.
 const BATCH: usize = 256;
+
+/// With TLS, about as many bytes go in one message: they are copied and encrypted in one turn, for which others of the worker wait. Chosen:
+/// half a millisecond's.
+const SEALED: u64 = 1 << 20;
 
 /// The ring's tasks for a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,8 +94,9 @@ pub(super) struct Connection {
     answers: Answers,
     /// By their slots among the answers.
     flights: Vec<Option<Flight>>,
-    /// Those that have not been sent.
+    /// Those that have not been sent, and with TLS how much of the first one's payload was put into messages.
     queue: VecDeque<usize>,
+    part: u64,
     /// When each fails, in about that order, with its cookie.
     deadlines: VecDeque<(Instant, usize, u64)>,
     /// The message on its way: what does not lie in requests' memory, all its pieces, and the first one that is not sent whole.
@@ -134,6 +139,7 @@ impl Connection {
             made,
             flights: Vec::new(),
             queue: VecDeque::new(),
+            part: 0,
             deadlines: VecDeque::new(),
             heads: Vec::new(),
             iovecs: Vec::new(),
@@ -303,59 +309,76 @@ impl Connection {
         self.heads.clear();
         self.iovecs.clear();
         self.next = 0;
+        let given = lock(ledger).given();
+        if self.made.tls.is_some() {
+            return self.seal(given);
+        }
         let batch: Vec<usize> = self.queue.drain(..self.queue.len().min(BATCH)).collect();
         let mut plain = std::mem::take(&mut self.heads);
         let mut ends = Vec::with_capacity(batch.len());
-        let ledger = lock(ledger);
         for slot in &batch {
             let flight = self.flights[*slot].as_mut().expect("only requests that were sent are answered (socket.4)");
-            flight.here.given = ledger.given();
+            flight.here.given = given;
             encode_request(&mut plain, &flight.header());
             ends.push(plain.len());
         }
-        drop(ledger);
-        if let Some(tls) = &mut self.made.tls {
-            // Writing to memory does not fail; the buffer has no limit, and is emptied right below.
-            let mut write = |bytes: &[u8]| tls.writer().write_all(bytes).expect("the TLS buffer has no limit");
-            let (mut from, mut copy) = (0, Vec::new());
-            for (slot, end) in batch.iter().zip(&ends) {
-                write(&plain[from..*end]);
+        let mut from = 0;
+        for (slot, end) in batch.iter().zip(&ends) {
+            let flight = self.flights[*slot].as_mut().expect("seen above");
+            let before = self.iovecs.len();
+            self.iovecs.extend(payload(flight, 0, u64::MAX));
+            let bytes = self.iovecs[before..].iter().map(|piece| piece.iov_len as u64).sum::<u64>();
+            if bytes > 0 {
+                self.iovecs.insert(before, memory(&plain[from..*end]));
                 from = *end;
-                let flight = self.flights[*slot].as_mut().expect("seen above");
-                flight.here.end = self.put + 1; // which bytes are whose cannot be told
-                for piece in payload(flight) {
-                    copy.resize(piece.iov_len, 0);
-                    // SAFETY: the memory is the device's until the request is answered (engine.1); `copy` is as long.
-                    unsafe { std::ptr::copy_nonoverlapping(piece.iov_base.cast(), copy.as_mut_ptr(), piece.iov_len) };
-                    write(&copy);
-                }
             }
-            plain.clear();
-            while tls.wants_write() {
-                tls.write_tls(&mut plain).expect("writing to memory does not fail");
-            }
-            self.put += plain.len() as u64;
-            self.iovecs.push(memory(&plain));
-        } else {
-            let mut from = 0;
-            for (slot, end) in batch.iter().zip(&ends) {
-                let flight = self.flights[*slot].as_mut().expect("seen above");
-                let before = self.iovecs.len();
-                self.iovecs.extend(payload(flight));
-                let bytes = self.iovecs[before..].iter().map(|piece| piece.iov_len as u64).sum::<u64>();
-                if bytes > 0 {
-                    self.iovecs.insert(before, memory(&plain[from..*end]));
-                    from = *end;
-                }
-                self.put += bytes;
-                flight.here.end = self.put + *end as u64;
-            }
-            if from < plain.len() {
-                self.iovecs.push(memory(&plain[from..]));
-            }
-            self.put += plain.len() as u64;
+            self.put += bytes;
+            flight.here.end = self.put + *end as u64;
         }
+        if from < plain.len() {
+            self.iovecs.push(memory(&plain[from..]));
+        }
+        self.put += plain.len() as u64;
         self.heads = plain; // the pieces name its bytes, which stay where they are
+    }
+
+    /// The same with TLS: of about `SEALED` bytes. The last request may be put into it in part, and is the first of the next message then.
+    fn seal(&mut self, given: Given) {
+        let tls = self.made.tls.as_mut().expect("called with TLS");
+        // Writing to memory does not fail; the buffer has no limit, and is emptied right below.
+        let mut write = |bytes: &[u8]| tls.writer().write_all(bytes).expect("the TLS buffer has no limit");
+        let (mut bytes, mut room) = (Vec::new(), SEALED);
+        while room > 0
+            && let Some(slot) = self.queue.front()
+        {
+            let flight = self.flights[*slot].as_mut().expect("only requests that were sent are answered (socket.4)");
+            if self.part == 0 {
+                flight.here.given = given;
+                bytes.clear();
+                encode_request(&mut bytes, &flight.header());
+                room = room.saturating_sub(bytes.len() as u64).max(1);
+                write(&bytes);
+            }
+            for piece in payload(flight, self.part, room) {
+                bytes.resize(piece.iov_len, 0);
+                // SAFETY: the memory is the device's until the request is answered (engine.1); `bytes` is as long.
+                unsafe { std::ptr::copy_nonoverlapping(piece.iov_base.cast(), bytes.as_mut_ptr(), piece.iov_len) };
+                write(&bytes);
+                (self.part, room) = (self.part + piece.iov_len as u64, room - piece.iov_len as u64);
+            }
+            let is_whole = payload(flight, self.part, 1).next().is_none();
+            // Which bytes are whose cannot be told.
+            flight.here.end = if is_whole { self.put + 1 } else { u64::MAX };
+            if is_whole {
+                self.queue.pop_front();
+                self.part = 0;
+            }
+        }
+        while tls.wants_write() {
+            tls.write_tls(&mut self.heads).expect("writing to memory does not fail");
+        }
+        self.put += self.heads.len() as u64;
+        self.iovecs.push(memory(&self.heads));
     }
 
     /// The kernel took this number of bytes, or failed. Requests that end with that are appended to `ended` (socket.4).
@@ -395,6 +418,9 @@ impl Connection {
         }
         if self.open() == self.held {
             self.input = None; // socket.2
+            if !self.is_sending && self.next == self.iovecs.len() {
+                self.heads = Vec::new();
+            }
             return;
         }
         let direct = (self.answers.payload())
@@ -532,8 +558,10 @@ fn is_reset(result: i32) -> bool {
     [-libc::ECONNRESET, -libc::EPIPE].contains(&result)
 }
 
-fn payload(flight: &Flight) -> impl Iterator<Item = libc::iovec> {
-    flight.memory(0, if matches!(flight.ask, Ask::Op(Op::Write, _)) { flight.bytes } else { 0 })
+/// What is sent of a request's memory from a byte on, at most so much.
+fn payload(flight: &Flight, from: u64, most: u64) -> impl Iterator<Item = libc::iovec> {
+    let all = if matches!(flight.ask, Ask::Op(Op::Write, _)) { flight.bytes } else { 0 };
+    flight.memory(from, (all - from.min(all)).min(most))
 }
 
 fn memory(bytes: &[u8]) -> libc::iovec {
@@ -666,6 +694,65 @@ mod tests {
         }
         assert_eq!((connection.open(), connection.due()), (1, Some(Instant::MAX)));
         assert!(connection.deadlines.len() < 10, "{} are kept", connection.deadlines.len());
+    }
+
+    /// socket.1
+    #[test]
+    fn with_tls_much_that_waits_goes_in_messages_of_a_bounded_size() {
+        let (client, mut server) = agreed();
+        let (mut connection, _far) = connection(Some(client));
+        let ledger = Mutex::new(Ledger::default());
+        let (mut said, mut heard, mut ended) = (Vec::new(), Vec::new(), Vec::new());
+        let mut content: Vec<Vec<u8>> =
+            (0..9_u8).map(|number| vec![number; 700_000 * usize::from(number % 3)]).collect();
+        for bytes in &mut content {
+            let flight = flight(if bytes.is_empty() { Op::Flush } else { Op::Write }, bytes);
+            connection.take(flight);
+            let last = connection.flights.iter().flatten().max_by_key(|flight| flight.here.cookie).unwrap();
+            encode_request(&mut said, &last.header());
+            said.extend_from_slice(bytes);
+        }
+        let mut messages = 0;
+        while !connection.queue.is_empty() {
+            connection.compose(&ledger);
+            assert!(connection.heads.len() < 11 << 17, "a message of {} bytes", connection.heads.len());
+            let mut bytes = &connection.heads[..];
+            while !bytes.is_empty() {
+                server.read_tls(&mut bytes).unwrap();
+                let count = server.process_new_packets().unwrap().plaintext_bytes_to_read();
+                let before = heard.len();
+                heard.resize(before + count, 0);
+                server.reader().read_exact(&mut heard[before..]).unwrap();
+            }
+            connection.sent(connection.heads.len() as i32, &mut ended);
+            messages += 1;
+        }
+        assert!(heard == said, "what was said is what is heard");
+        assert_eq!((messages, connection.put, ended.len()), (7, connection.sent, 0));
+        assert!(connection.take_open().into_iter().all(|(whole, _)| whole));
+    }
+
+    /// socket.4: with TLS, too, a write that is answered before all of it was sent ends when it was.
+    #[test]
+    fn with_tls_an_answer_counts_once_the_last_part_was_sent() {
+        let (client, _server) = agreed();
+        let (mut connection, _far) = connection(Some(client));
+        let (ledger, mut ended, mut bytes) = (Mutex::new(Ledger::default()), Vec::new(), vec![1; 3 << 20]);
+        connection.take(flight(Op::Write, &mut bytes));
+        let cookie = connection.flights[0].as_ref().unwrap().here.cookie;
+        let answer = [&0x6744_6698_u32.to_be_bytes()[..], &[0; 4], &cookie.to_be_bytes()].concat();
+        for message in 0.. {
+            connection.compose(&ledger);
+            if message == 0 {
+                connection.read(&answer, &mut ended).unwrap();
+            }
+            assert!(ended.is_empty(), "not all of it was sent");
+            connection.sent(connection.heads.len() as i32, &mut ended);
+            if connection.queue.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(ended, [(0, Ok(()))]);
     }
 
     /// socket.5: a server that ends says so in TLS, and resets what it is sent after that.
