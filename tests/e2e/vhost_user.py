@@ -503,6 +503,31 @@ def a_guest_whose_memory_is_cut_short_loses_its_device_and_nobody_else_anything(
     server.serves("good")
 
 
+@test(fairlift_only=True)
+def a_guest_whose_memory_is_cut_short_costs_others_no_connection_to_a_remote_server(t):
+    there = t.server("far=mem:1m")
+    server, sockets = serve(t, *(f"{name}={there.uri('far')},connections=1" for name in ("guest", "other")))
+    t.servers.insert(0, t.servers.pop())
+    with server.connect("other") as other:
+        for kind, flags in (OUT, 0), (IN, WRITE):
+            other.write(0, b"o" * 4096)
+            until(lambda: served(sockets / "guest"), "the export is free")
+            guest, told = FrontEnd(sockets / "guest"), len(device_lines(server))
+            ring = guest.rings[0]
+            slot = ring.prepare(kind, 64, length=4096)
+            # Its data lies behind the new end; the ring does not.
+            ring.describe(3 * slot + 1, 512 * KIB, 256 * KIB, NEXT | flags, 3 * slot + 2)
+            ring.offer(3 * slot)
+            os.ftruncate(guest.memory_fd, 512 * KIB)
+            ring.kick()
+            assert guest.is_closed(), f"the device goes on: {server.log()[-500:]}"
+            until(lambda: len(device_lines(server)) > told, "a line about it")
+            guest.socket.close()
+            other.flush()
+            equal(other.read(0, 4096), b"o" * 4096)
+    equal(json.loads(server.control("get", "server", "--json"))["remotes"][0]["lost"], 0, "connections that were lost")
+
+
 # ---- guests that mean harm ----
 
 

@@ -3,7 +3,8 @@
 //! socket.1  One message is on its way out at a time, and one receive. All requests that wait meanwhile go with the next message. The payload
 //!           of writes goes from where it is; that of large reads comes to where it shall be.
 //! socket.2  An idle connection has no buffer and nothing under way in the ring that names memory: only a look for its end.
-//! socket.3  A connection that is broken off ends when the kernel has let go of all memory.
+//! socket.3  A connection that is broken off ends when the kernel has let go of all memory. That a virtual machine's memory is gone breaks
+//!           none off (lent.1): other tenants have requests on it.
 //! socket.4  A request ends when it was answered and the kernel has sent it whole: until then it may send what its memory has by then, which
 //!           may be another tenant's. An answer to a request that was not sent in any part breaks the protocol.
 //! socket.5  A peer at a unix socket that closes it, or TLS that says so, is the server. An error of a network may come from a device in
@@ -22,6 +23,7 @@ use super::flight::{Ask, Flight, Here};
 use super::ledger::{Birth, End, Given, Ledger};
 use crate::device::lane::{Address, place_of};
 use crate::kernel::call::{Call, PIECES, advance};
+use crate::kernel::lent;
 use crate::kernel::ring::{Ring, Source};
 use crate::sync::{Mutex, lock};
 use crate::wire::nbd::answers::{Answers, Sink, Violation};
@@ -118,6 +120,8 @@ pub(super) struct Connection {
     /// The last receive filled all there was room for.
     was_full: bool,
     is_watching: bool,
+    /// A send or a receive could not reach memory, and since then nothing was moved by it (lent.1).
+    touched: [bool; 2],
     broken: Option<(End, String)>,
     /// How a send failed, while the receive may tell why (socket.5).
     refused: Option<i32>,
@@ -155,6 +159,7 @@ impl Connection {
             receiving: None,
             was_full: false,
             is_watching: false,
+            touched: [false; 2],
             broken: None,
             refused: None,
             goes: false,
@@ -386,6 +391,7 @@ impl Connection {
         self.is_sending = false;
         match result {
             0.. => {
+                self.touched[0] = false;
                 self.sent += result as u64;
                 self.next += advance(&mut self.iovecs[self.next..], result as usize);
                 if self.held > 0 && self.broken.is_none() {
@@ -400,6 +406,10 @@ impl Connection {
                 }
             }
             _ if [-libc::EINTR, -libc::EAGAIN].contains(&result) => {}
+            _ if result == -libc::EFAULT && !std::mem::replace(&mut self.touched[0], true) => {
+                // SAFETY: it is the connection's own, and that of requests, which is mapped until they are answered (ticket.1).
+                self.iovecs[self.next..].iter().for_each(|piece| unsafe { lent::touch(*piece) });
+            }
             _ if self.made.tls.is_some() && is_reset(result) => self.refused = Some(result),
             _ => self.failed(result),
         }
@@ -423,9 +433,7 @@ impl Connection {
             }
             return;
         }
-        let direct = (self.answers.payload())
-            .filter(|(.., left)| *left >= DIRECT && self.made.tls.is_none() && self.filled == 0)
-            .and_then(|(slot, from, left)| self.flights[slot].as_ref()?.memory(from, left).next());
+        let direct = self.direct();
         let into = match direct {
             Some(piece) => {
                 self.receiving = Some(Receiving::Direct);
@@ -449,6 +457,13 @@ impl Connection {
         unsafe { ring.push(call, Doing::Receive.data(self.slot, address)) }
     }
 
+    /// The memory of the read whose data comes next, where it is received there.
+    fn direct(&self) -> Option<libc::iovec> {
+        (self.answers.payload())
+            .filter(|(.., left)| *left >= DIRECT && self.made.tls.is_none() && self.filled == 0)
+            .and_then(|(slot, from, left)| self.flights[slot].as_ref()?.memory(from, left).next())
+    }
+
     /// The kernel received this number of bytes, or failed. Which requests ended is appended to `ended`, with their slots.
     pub(super) fn received(&mut self, result: i32, ended: &mut AnsweredSlots) {
         let receiving = self.receiving.take().expect("only a receive that was begun ends");
@@ -457,6 +472,7 @@ impl Connection {
         }
         match result {
             1.. if receiving == Receiving::Direct => {
+                self.touched[1] = false;
                 let advance = |answers: &mut Answers, sink: &mut Taking<'_>| answers.advance(result as u64, sink);
                 if let Err((end, why)) = self.take_in(ended, advance) {
                     self.break_off(end, why);
@@ -483,6 +499,10 @@ impl Connection {
             }
             0 => self.break_off(self.gone(), "the server closed the connection"),
             _ if [-libc::EINTR, -libc::EAGAIN].contains(&result) => {}
+            _ if result == -libc::EFAULT && !std::mem::replace(&mut self.touched[1], true) => {
+                // SAFETY: as in `sent`.
+                self.direct().into_iter().for_each(|piece| unsafe { lent::touch(piece) });
+            }
             _ => self.failed(result),
         }
     }
