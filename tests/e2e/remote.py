@@ -679,7 +679,9 @@ def a_server_that_takes_fewer_connections_than_there_are_workers_serves_all_clie
             equal(client.read(4096, 4096), b"z" * 4096)
             client.write(0, b"w" * 4096)
             client.flush()
-    equal((liar.connections, remote(here)["state"]), (2, "degraded"))
+    # It is told of all that there are not, also of those that came to be wanted while others failed.
+    until(lambda: remote(here)["connections"] == 2, "all that lack are known")
+    equal((liar.connections, remote(here)["wanted"], remote(here)["state"]), (2, 4, "degraded"))
 
 
 @test(fairlift_only=True)
@@ -714,6 +716,30 @@ def a_server_that_says_it_goes_is_asked_again_when_it_is_back(t):
 
     with near(t, Liar(t, answer).uri).connect("near") as client:
         equal(client.read(0, 4096), b"z" * 4096)
+
+
+@test(fairlift_only=True)
+def a_request_that_one_connection_turns_down_goes_by_another_at_once(t):
+    left = ["", "", "goes"]
+
+    def answer(command, cookie, offset, length):
+        if command == 0 and offset and left:
+            return [chunk(cookie, 1 << 15 | 1, struct.pack(">IH", 108, 0))] if left.pop(0) else []
+        return [part(cookie, offset, b"z" * length)]
+
+    liar = Liar(t, answer, flags=1 << 8)
+    here = near(t, liar.uri, options=",connections=2", args=["--workers", "1"])
+    with here.connect("near", timeout=10) as client:
+        client.read(0, 4096)
+        until(lambda: liar.connections == 2, "both are there")
+        time.sleep(0.3)
+        # One by each, which it does not answer; then one more.
+        for place in 1, 2, 3:
+            cookie = client.submit(READ, place * 128 * KIB, 4096)
+            until(lambda: len(left) == 3 - place, "it has come")
+        reply = client.reply()
+        equal((reply.cookie, reply.error), (cookie, 0), "the third read")
+    here.kill()
 
 
 if __name__ == "__main__":

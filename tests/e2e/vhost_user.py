@@ -443,6 +443,41 @@ def memory_may_be_shared_anew_while_requests_are_under_way(t):
 
 
 @test(fairlift_only=True)
+def a_large_request_over_nbd_finds_memory_beside_a_guest_whose_requests_never_end(t):
+    """Those at odd addresses take memory of the worker, too. It has just enough for a request of `request_max`."""
+    config = '[server]\nworkers = 1\nmemory = "32m"\nconnection_memory = "32m"\n'
+    server, sockets = serve(t, "disk=mem:64m", f"file=file:{t.image('image', MIB)}", config=config, args=["--max", "file=riops=100"])
+    stop = threading.Event()
+
+    def guest():
+        with FrontEnd(sockets / "file") as guest:
+            ring = guest.rings[0]
+
+            def ask():
+                slot = ring.prepare(IN, 0, length=1024)
+                ring.describe(3 * slot + 1, ring.data + slot * ring.SLOT + 515, 1024, NEXT | WRITE, 3 * slot + 2)
+                ring.offer(3 * slot)
+
+            for _ in range(16):
+                ask()
+            while not stop.is_set():
+                ring.kick()
+                for head, _ in ring.wait():
+                    equal(ring.finish(head // 3)[0], OK, "the status of a read to an odd address")
+                    ask()
+
+    def client():
+        try:
+            time.sleep(0.3)
+            with server.connect("disk", timeout=20) as client:
+                client.write(0, b"l" * (32 * MIB))
+        finally:
+            stop.set()
+
+    at_once(guest, client)
+
+
+@test(fairlift_only=True)
 def a_guest_whose_memory_is_cut_short_loses_its_device_and_nobody_else_anything(t):
     """What is behind the end of a shared file cannot be touched: not by the worker, and not by the kernel on its behalf."""
     image = t.image("image", MIB)
@@ -466,6 +501,31 @@ def a_guest_whose_memory_is_cut_short_loses_its_device_and_nobody_else_anything(
             equal(neighbour.read(0, SECTOR), bytes(SECTOR), "the neighbour's read after that")
             guest.socket.close()
     server.serves("good")
+
+
+@test(fairlift_only=True)
+def a_guest_whose_memory_is_cut_short_costs_others_no_connection_to_a_remote_server(t):
+    there = t.server("far=mem:1m")
+    server, sockets = serve(t, *(f"{name}={there.uri('far')},connections=1" for name in ("guest", "other")))
+    t.servers.insert(0, t.servers.pop())
+    with server.connect("other") as other:
+        for kind, flags in (OUT, 0), (IN, WRITE):
+            other.write(0, b"o" * 4096)
+            until(lambda: served(sockets / "guest"), "the export is free")
+            guest, told = FrontEnd(sockets / "guest"), len(device_lines(server))
+            ring = guest.rings[0]
+            slot = ring.prepare(kind, 64, length=4096)
+            # Its data lies behind the new end; the ring does not.
+            ring.describe(3 * slot + 1, 512 * KIB, 256 * KIB, NEXT | flags, 3 * slot + 2)
+            ring.offer(3 * slot)
+            os.ftruncate(guest.memory_fd, 512 * KIB)
+            ring.kick()
+            assert guest.is_closed(), f"the device goes on: {server.log()[-500:]}"
+            until(lambda: len(device_lines(server)) > told, "a line about it")
+            guest.socket.close()
+            other.flush()
+            equal(other.read(0, 4096), b"o" * 4096)
+    equal(json.loads(server.control("get", "server", "--json"))["remotes"][0]["lost"], 0, "connections that were lost")
 
 
 # ---- guests that mean harm ----

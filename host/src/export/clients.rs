@@ -216,6 +216,7 @@ macro_rules! protocols {
             }
 
             fn go_on(&mut self, engine: &mut Engine) -> bool {
+                engine.pool.next_round();
                 [$($(#[$built])* self.$name.go_on(engine)),*].contains(&true)
             }
 

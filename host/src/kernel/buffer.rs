@@ -8,8 +8,9 @@
 //! buffer.2  A buffer belongs to one request from `get` to `put`, and its memory stays where it is in between.
 //! buffer.3  All buffers of a worker together hold no more than its budget; past it `get` answers `Full`. A quarter of the budget
 //!           is for buffers of up to 64 KiB alone, so that clients with large requests cannot keep all of it from the others. One
-//!           buffer larger than the budget is given while no other is out. While a large one is awaited, small ones keep to their quarter
-//!           and to what the large one will leave: else it would find no room for as long as small ones are asked for.
+//!           buffer larger than the budget is given while no other is out. Who gets none waits in a line, whichever front it comes by. While
+//!           the first of it awaits a large one, nobody else is given any, and small ones keep to their quarter; once no large one is
+//!           out, also to what the awaited one will leave: else it would find no room for as long as small ones are asked for.
 //!           A buffer that is not from the arena needs new memory. Where the kernel has none, its request fails alone.
 //! buffer.4  Once warm, buffers of up to 1 MiB come from free lists: nothing is allocated.
 //! buffer.5  A block without a buffer in use can be given back to the kernel; it is all zeroes then, and has memory again once it is used. The
@@ -24,7 +25,7 @@ const PAGE: usize = 4096;
 pub(crate) const BLOCK: usize = 1 << 20;
 /// The largest small buffer (buffer.3). Chosen: of the 128 MiB that each of four workers has by default, the quarter
 /// that is kept for small ones holds 512 of them.
-pub(crate) const SMALL: usize = 64 << 10;
+const SMALL: usize = 64 << 10;
 /// 4, 16, 64, 256 KiB and 1 MiB. Chosen: by fours a request wastes less than three quarters, and five lists are few.
 const CLASSES: usize = 5;
 
@@ -158,6 +159,16 @@ pub(crate) struct Pool {
     budget: u64,
     /// The log has that there was no memory.
     is_told: bool,
+    /// Those that wait, the longest first (buffer.3).
+    line: Vec<Waiting>,
+    round: u64,
+}
+
+/// One that waits for a buffer, and the round in which it last asked for it.
+struct Waiting {
+    who: u64,
+    len: usize,
+    round: u64,
 }
 
 // SAFETY: the free lists point into `arena`, which moves along with them.
@@ -167,8 +178,8 @@ impl Pool {
     /// A pool that gives out at most `budget` bytes; the first `blocks` MiB come from one arena (touched as needed).
     pub(crate) fn new(budget: u64, blocks: u16) -> io::Result<Self> {
         let arena = Pages::reserve(usize::from(blocks.max(1)) * BLOCK)?;
-        let (blocks, free, is_told) = (blocks.max(1), Default::default(), false);
-        Ok(Self { arena, blocks, cut: 0, free, used: 0, used_large: 0, budget, is_told })
+        let (blocks, free, line) = (blocks.max(1), Default::default(), Vec::new());
+        Ok(Self { arena, blocks, cut: 0, free, used: 0, used_large: 0, budget, is_told: false, line, round: 0 })
     }
 
     /// A buffer of `len` bytes, their content unspecified but never another process's (buffer.3).
@@ -188,10 +199,43 @@ impl Pool {
     }
 
     /// The same, of a small one, while a large one of `awaited` bytes is awaited (buffer.3).
-    pub(crate) fn get_beside(&mut self, len: usize, awaited: u64) -> Result<Buffer, NoBuffer> {
+    fn get_beside(&mut self, len: usize, awaited: usize) -> Result<Buffer, NoBuffer> {
         let small = self.used - self.used_large + weight(len);
-        let most = (self.budget / 4).min(self.budget.saturating_sub(awaited));
-        if small <= most { self.get(len) } else { Err(NoBuffer::Full) }
+        let left = if self.used_large > 0 { self.budget } else { self.budget.saturating_sub(awaited as u64) };
+        if small <= left.min(self.budget / 4) { self.get(len) } else { Err(NoBuffer::Full) }
+    }
+
+    /// The same as `get`, for one of several that ask, by a number of its own. If it is `Full`, it waits in line, and asks again in each
+    /// round until it is not.
+    pub(crate) fn get_in_line(&mut self, who: u64, len: usize) -> Result<Buffer, NoBuffer> {
+        let place = self.line.iter().position(|one| one.who == who);
+        let buffer = match self.line.first().map(|first| first.len).filter(|_| place != Some(0)) {
+            // Whoever has waited longest goes first, or a large request would never find room.
+            Some(_) if len > SMALL => Err(NoBuffer::Full),
+            Some(awaited) if awaited > SMALL => self.get_beside(len, awaited),
+            _ => self.get(len),
+        };
+        let waits = matches!(buffer, Err(NoBuffer::Full));
+        let waiting = Waiting { who, len, round: self.round };
+        match place {
+            Some(place) if waits => self.line[place] = waiting,
+            Some(place) => drop(self.line.remove(place)),
+            None if waits => self.line.push(waiting),
+            None => {}
+        }
+        buffer
+    }
+
+    /// All that wait are about to ask again: those that have not asked since the last time wait no more.
+    pub(crate) fn next_round(&mut self) {
+        let round = self.round;
+        self.line.retain(|waiting| waiting.round == round);
+        self.round += 1;
+    }
+
+    /// Whether somebody waits in line.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.line.is_empty()
     }
 
     /// A buffer, whatever is given out already: for a request that has its own, and needs this one to go on. Others wait the longer.
@@ -413,7 +457,7 @@ mod tests {
             let mut rounds = 0;
             while pool.get(large).is_err() {
                 pool.put(small.pop_front().expect("nothing else is out"));
-                small.extend(pool.get_beside(4096, large as u64));
+                small.extend(pool.get_beside(4096, large));
                 rounds += 1;
                 assert!(rounds < 10_000, "{large} bytes find no room");
             }
@@ -427,6 +471,44 @@ mod tests {
         let large = std::iter::from_fn(|| pool.get(1 << 20).ok()).count();
         let small = std::iter::from_fn(|| pool.get_beside(SMALL, 1 << 20).ok()).count();
         assert_eq!((large, small), (48, (16 << 20) / SMALL));
+    }
+
+    /// buffer.3
+    #[test]
+    fn small_buffers_are_given_while_the_large_one_that_is_awaited_waits_for_another_large_one() {
+        let mut pool = Pool::new(32 << 20, 4).unwrap();
+        let slow = pool.get(20 << 20).unwrap();
+        assert!(pool.get_in_line(1, 32 << 20).is_err());
+        let small: Vec<_> = std::iter::from_fn(|| pool.get_in_line(2, SMALL).ok()).collect();
+        assert_eq!(small.len(), (8 << 20) / SMALL, "they have a quarter");
+        pool.put(slow);
+        assert!(pool.get_in_line(3, 4096).is_err(), "the first in line is next");
+        small.into_iter().for_each(|buffer| pool.put(buffer));
+        assert!(pool.get_in_line(1, 32 << 20).is_ok());
+    }
+
+    /// buffer.3: whichever fronts they come by.
+    #[test]
+    fn whoever_waits_longest_goes_first_and_whoever_asks_no_more_is_waited_for_no_more() {
+        const LARGE: usize = 3 << 20;
+        let mut pool = Pool::new(4 << 20, 4).unwrap();
+        let mut all: VecDeque<_> = std::iter::from_fn(|| pool.get(SMALL).ok()).collect();
+        for who in [7, 8, 9] {
+            assert!(pool.get_in_line(who, LARGE).is_err(), "there is no memory");
+        }
+        for _ in 0..1000 {
+            pool.next_round();
+            pool.put(all.pop_front().unwrap());
+            all.extend(pool.get_in_line(1, SMALL));
+            // The first one has gone without a word.
+            assert!(pool.get_in_line(9, LARGE).is_err(), "it is the last in line");
+            if let Ok(buffer) = pool.get_in_line(8, LARGE) {
+                pool.put(buffer);
+                assert!(pool.get_in_line(9, LARGE).is_ok(), "then it is the next one's turn");
+                return;
+            }
+        }
+        panic!("a large one finds no room beside small ones");
     }
 
     /// buffer.5

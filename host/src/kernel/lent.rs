@@ -5,7 +5,8 @@
 //! machines. Example: 32 machines have their disks from one server; the monitor of one of them fails in an odd way, and 31 go on.
 //!
 //! lent.1  Where memory that was lent is gone, there are zeroes of our own instead, and whose memory it was can be asked whether it is.
-//!         The kernel needs no such help: a read or write that names memory that is gone fails.
+//!         The kernel needs no such help: a read or write that names memory that is gone fails. Where others would lose by that, the
+//!         memory is touched, and the call made again.
 //! lent.2  That signal ends the process, as ever, if it is for anything else.
 
 use std::ops::Deref;
@@ -109,6 +110,18 @@ impl Deref for Machine {
 
     fn deref(&self) -> &GuestMemoryMmap {
         &self.memory
+    }
+}
+
+/// Touches memory that the kernel could not read or write: if it was lent and is gone, there are zeroes then (lent.1).
+///
+/// # Safety
+/// It is mapped.
+pub(crate) unsafe fn touch(piece: libc::iovec) {
+    let last = piece.iov_len.checked_sub(1);
+    for at in (0..piece.iov_len).step_by(4096).chain(last) {
+        // SAFETY: the caller says so. Others may write to it: the value is not used.
+        unsafe { piece.iov_base.cast::<u8>().add(at).read_volatile() };
     }
 }
 

@@ -237,7 +237,7 @@ impl OnRemote {
             if result == Err(Errno::ESHUTDOWN) {
                 // The server goes, and has not done it: what else it has it will answer, or close the connection.
                 connection.goes = true;
-                self.waiting.push_back(flight);
+                self.place(io, flight);
                 continue;
             }
             if result.is_ok() && volatile && flight.owes_flush() {

@@ -98,6 +98,8 @@ struct Shared {
 struct ConnectionSlot {
     /// The worker whose it is (remote.2).
     owner: Option<ContextId>,
+    /// A connection is being made for it.
+    is_wanted: bool,
     /// A connection that nobody uses.
     parked: Option<(Established, Birth)>,
     /// The latest connection, wherever it is, for a server that takes over.
@@ -230,7 +232,9 @@ impl Shared {
 
     /// Has a connection made for a slot, and the worker told whose it is then.
     fn want(self: &Arc<Self>, slot: usize, notifiers: &Arc<Notifiers>) {
-        self.wanted.send((slot, Arc::clone(notifiers))).expect("the thread that connects ends with us");
+        if !std::mem::replace(&mut lock(&self.owners)[slot].is_wanted, true) {
+            self.wanted.send((slot, Arc::clone(notifiers))).expect("the thread that connects ends with us");
+        }
         self.have_connector();
     }
 
@@ -295,47 +299,47 @@ impl Shared {
     }
 }
 
-/// Makes the connections that are wanted, for as long as the device is there.
+/// Makes the connections that are wanted, for as long as the device is there. One that fails is tried again after the others.
 fn connect_all(shared: &Weak<Shared>, wanted: &mpsc::Receiver<Wanted>) {
-    let mut last = None::<Instant>;
+    let (mut last, mut pause) = (None::<Instant>, PAUSE.0);
     for (slot, notifiers) in wanted {
-        let mut pause = PAUSE.0;
-        loop {
-            let Some(shared) = shared.upgrade() else { return };
-            let is_new = !lock(&shared.state).lost.contains(&slot);
-            if let Some(early) = last.filter(|_| !is_new).and_then(|last| NO_FASTER.checked_sub(last.elapsed())) {
-                std::thread::sleep(early); // remote.5
+        let Some(shared) = shared.upgrade() else { return };
+        let is_new = !lock(&shared.state).lost.contains(&slot);
+        if let Some(early) = last.filter(|_| !is_new).and_then(|last| NO_FASTER.checked_sub(last.elapsed())) {
+            std::thread::sleep(early); // remote.5
+        }
+        // A server that is not there says so soon; one that hangs shall not keep the device for long.
+        let made = connect(&shared.nbd, ATTEMPT).and_then(|made| match shared.lacks(&made.offer) {
+            None => Ok(made),
+            Some(lacks) => {
+                made.leave();
+                Err(lacks)
             }
-            // A server that is not there says so soon; one that hangs shall not keep the device for long.
-            let made = connect(&shared.nbd, ATTEMPT).and_then(|made| match shared.lacks(&made.offer) {
-                None => Ok(made),
-                Some(lacks) => {
-                    made.leave();
-                    Err(lacks)
-                }
-            });
-            match made {
-                Ok(made) => {
-                    last = Some(Instant::now());
-                    shared.found(slot);
-                    // The worker may have left meanwhile, and another one may have taken its slot (remote.2).
-                    let mut owners = lock(&shared.owners);
-                    let birth = lock(&shared.ledger).born(slot);
-                    owners[slot].keep(birth, &made);
-                    match owners[slot].owner {
-                        Some(owner) => {
-                            shared.mail.tell(owner, |letters| letters.established.push((slot, made, birth)));
-                            notifiers.ring_bell(owner);
-                        }
-                        None => shared.park(&mut owners, slot, made, birth),
+        });
+        match made {
+            Ok(made) => {
+                (last, pause) = (Some(Instant::now()), PAUSE.0);
+                shared.found(slot);
+                // The worker may have left meanwhile, and another one may have taken its slot (remote.2).
+                let mut owners = lock(&shared.owners);
+                owners[slot].is_wanted = false;
+                let birth = lock(&shared.ledger).born(slot);
+                owners[slot].keep(birth, &made);
+                match owners[slot].owner {
+                    Some(owner) => {
+                        shared.mail.tell(owner, |letters| letters.established.push((slot, made, birth)));
+                        notifiers.ring_bell(owner);
                     }
-                    break;
+                    None => shared.park(&mut owners, slot, made, birth),
                 }
-                Err(why) => shared.lost(slot, &why, false),
             }
-            drop(shared);
-            std::thread::sleep(pause);
-            pause = (2 * pause).min(PAUSE.1);
+            Err(why) => {
+                shared.lost(slot, &why, false);
+                shared.wanted.send((slot, notifiers)).expect("this thread has the other end");
+                drop(shared);
+                std::thread::sleep(pause);
+                pause = (2 * pause).min(PAUSE.1);
+            }
         }
     }
 }

@@ -67,7 +67,12 @@ impl Shared {
                         promise writes that may be lost; restart the server"
                 .into());
         }
-        match lock(&self.state).lost.is_empty() || is_encrypted {
+        // After `reconnect`, requests do not wait for a connection either (remote.3).
+        let state = lock(&self.state);
+        let for_long = || {
+            state.since.elapsed().is_ok_and(|so_long| so_long.as_nanos() > u128::from(self.nbd.reconnect.as_nanos()))
+        };
+        match state.lost.is_empty() || is_encrypted || for_long() {
             true => Ok(()),
             false => Err("is just being connected again; try again in a moment".into()),
         }

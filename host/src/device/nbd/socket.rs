@@ -3,7 +3,8 @@
 //! socket.1  One message is on its way out at a time, and one receive. All requests that wait meanwhile go with the next message. The payload
 //!           of writes goes from where it is; that of large reads comes to where it shall be.
 //! socket.2  An idle connection has no buffer and nothing under way in the ring that names memory: only a look for its end.
-//! socket.3  A connection that is broken off ends when the kernel has let go of all memory.
+//! socket.3  A connection that is broken off ends when the kernel has let go of all memory. That a virtual machine's memory is gone breaks
+//!           none off (lent.1): other tenants have requests on it.
 //! socket.4  A request ends when it was answered and the kernel has sent it whole: until then it may send what its memory has by then, which
 //!           may be another tenant's. An answer to a request that was not sent in any part breaks the protocol.
 //! socket.5  A peer at a unix socket that closes it, or TLS that says so, is the server. An error of a network may come from a device in
@@ -19,9 +20,10 @@ use rustix::net::Shutdown;
 
 use super::connect::Established;
 use super::flight::{Ask, Flight, Here};
-use super::ledger::{Birth, End, Ledger};
+use super::ledger::{Birth, End, Given, Ledger};
 use crate::device::lane::{Address, place_of};
 use crate::kernel::call::{Call, PIECES, advance};
+use crate::kernel::lent;
 use crate::kernel::ring::{Ring, Source};
 use crate::sync::{Mutex, lock};
 use crate::wire::nbd::answers::{Answers, Sink, Violation};
@@ -38,6 +40,10 @@ const DIRECT: u64 = 32 << 10;
 
 /// As many requests go in one message. Chosen: with one piece of payload each they fit the 1024 pieces that the kernel takes.
 const BATCH: usize = 256;
+
+/// With TLS, about as many bytes go in one message: they are copied and encrypted in one turn, for which others of the worker wait. Chosen:
+/// half a millisecond's.
+const SEALED: u64 = 1 << 20;
 
 /// The ring's tasks for a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,8 +96,9 @@ pub(super) struct Connection {
     answers: Answers,
     /// By their slots among the answers.
     flights: Vec<Option<Flight>>,
-    /// Those that have not been sent.
+    /// Those that have not been sent, and with TLS how much of the first one's payload was put into messages.
     queue: VecDeque<usize>,
+    part: u64,
     /// When each fails, in about that order, with its cookie.
     deadlines: VecDeque<(Instant, usize, u64)>,
     /// The message on its way: what does not lie in requests' memory, all its pieces, and the first one that is not sent whole.
@@ -113,6 +120,8 @@ pub(super) struct Connection {
     /// The last receive filled all there was room for.
     was_full: bool,
     is_watching: bool,
+    /// A send or a receive could not reach memory, and since then nothing was moved by it (lent.1).
+    touched: [bool; 2],
     broken: Option<(End, String)>,
     /// How a send failed, while the receive may tell why (socket.5).
     refused: Option<i32>,
@@ -134,6 +143,7 @@ impl Connection {
             made,
             flights: Vec::new(),
             queue: VecDeque::new(),
+            part: 0,
             deadlines: VecDeque::new(),
             heads: Vec::new(),
             iovecs: Vec::new(),
@@ -149,6 +159,7 @@ impl Connection {
             receiving: None,
             was_full: false,
             is_watching: false,
+            touched: [false; 2],
             broken: None,
             refused: None,
             goes: false,
@@ -193,10 +204,14 @@ impl Connection {
 
     /// Forgets when requests would have failed that were answered.
     fn forget_deadlines(&mut self) {
-        let is_open =
-            |slot: usize, cookie: u64| self.flights[slot].as_ref().is_some_and(|one| one.here.cookie == cookie);
-        while self.deadlines.front().is_some_and(|(_, slot, cookie)| !is_open(*slot, *cookie)) {
-            self.deadlines.pop_front();
+        let flights = &self.flights;
+        let is_open = |(_, slot, cookie): &(Instant, usize, u64)| {
+            flights[*slot].as_ref().is_some_and(|one| one.here.cookie == *cookie)
+        };
+        while self.deadlines.pop_front_if(|first| !is_open(first)).is_some() {}
+        // Behind one that is not answered for long.
+        if self.deadlines.len() > 2 * flights.len() {
+            self.deadlines.retain(is_open);
         }
     }
 
@@ -299,59 +314,76 @@ impl Connection {
         self.heads.clear();
         self.iovecs.clear();
         self.next = 0;
+        let given = lock(ledger).given();
+        if self.made.tls.is_some() {
+            return self.seal(given);
+        }
         let batch: Vec<usize> = self.queue.drain(..self.queue.len().min(BATCH)).collect();
         let mut plain = std::mem::take(&mut self.heads);
         let mut ends = Vec::with_capacity(batch.len());
-        let ledger = lock(ledger);
         for slot in &batch {
             let flight = self.flights[*slot].as_mut().expect("only requests that were sent are answered (socket.4)");
-            flight.here.given = ledger.given();
+            flight.here.given = given;
             encode_request(&mut plain, &flight.header());
             ends.push(plain.len());
         }
-        drop(ledger);
-        if let Some(tls) = &mut self.made.tls {
-            // Writing to memory does not fail; the buffer has no limit, and is emptied right below.
-            let mut write = |bytes: &[u8]| tls.writer().write_all(bytes).expect("the TLS buffer has no limit");
-            let (mut from, mut copy) = (0, Vec::new());
-            for (slot, end) in batch.iter().zip(&ends) {
-                write(&plain[from..*end]);
+        let mut from = 0;
+        for (slot, end) in batch.iter().zip(&ends) {
+            let flight = self.flights[*slot].as_mut().expect("seen above");
+            let before = self.iovecs.len();
+            self.iovecs.extend(payload(flight, 0, u64::MAX));
+            let bytes = self.iovecs[before..].iter().map(|piece| piece.iov_len as u64).sum::<u64>();
+            if bytes > 0 {
+                self.iovecs.insert(before, memory(&plain[from..*end]));
                 from = *end;
-                let flight = self.flights[*slot].as_mut().expect("seen above");
-                flight.here.end = self.put + 1; // which bytes are whose cannot be told
-                for piece in payload(flight) {
-                    copy.resize(piece.iov_len, 0);
-                    // SAFETY: the memory is the device's until the request is answered (engine.1); `copy` is as long.
-                    unsafe { std::ptr::copy_nonoverlapping(piece.iov_base.cast(), copy.as_mut_ptr(), piece.iov_len) };
-                    write(&copy);
-                }
             }
-            plain.clear();
-            while tls.wants_write() {
-                tls.write_tls(&mut plain).expect("writing to memory does not fail");
-            }
-            self.put += plain.len() as u64;
-            self.iovecs.push(memory(&plain));
-        } else {
-            let mut from = 0;
-            for (slot, end) in batch.iter().zip(&ends) {
-                let flight = self.flights[*slot].as_mut().expect("seen above");
-                let before = self.iovecs.len();
-                self.iovecs.extend(payload(flight));
-                let bytes = self.iovecs[before..].iter().map(|piece| piece.iov_len as u64).sum::<u64>();
-                if bytes > 0 {
-                    self.iovecs.insert(before, memory(&plain[from..*end]));
-                    from = *end;
-                }
-                self.put += bytes;
-                flight.here.end = self.put + *end as u64;
-            }
-            if from < plain.len() {
-                self.iovecs.push(memory(&plain[from..]));
-            }
-            self.put += plain.len() as u64;
+            self.put += bytes;
+            flight.here.end = self.put + *end as u64;
         }
+        if from < plain.len() {
+            self.iovecs.push(memory(&plain[from..]));
+        }
+        self.put += plain.len() as u64;
         self.heads = plain; // the pieces name its bytes, which stay where they are
+    }
+
+    /// The same with TLS: of about `SEALED` bytes. The last request may be put into it in part, and is the first of the next message then.
+    fn seal(&mut self, given: Given) {
+        let tls = self.made.tls.as_mut().expect("called with TLS");
+        // Writing to memory does not fail; the buffer has no limit, and is emptied right below.
+        let mut write = |bytes: &[u8]| tls.writer().write_all(bytes).expect("the TLS buffer has no limit");
+        let (mut bytes, mut room) = (Vec::new(), SEALED);
+        while room > 0
+            && let Some(slot) = self.queue.front()
+        {
+            let flight = self.flights[*slot].as_mut().expect("only requests that were sent are answered (socket.4)");
+            if self.part == 0 {
+                flight.here.given = given;
+                bytes.clear();
+                encode_request(&mut bytes, &flight.header());
+                room = room.saturating_sub(bytes.len() as u64).max(1);
+                write(&bytes);
+            }
+            for piece in payload(flight, self.part, room) {
+                bytes.resize(piece.iov_len, 0);
+                // SAFETY: the memory is the device's until the request is answered (engine.1); `bytes` is as long.
+                unsafe { std::ptr::copy_nonoverlapping(piece.iov_base.cast(), bytes.as_mut_ptr(), piece.iov_len) };
+                write(&bytes);
+                (self.part, room) = (self.part + piece.iov_len as u64, room - piece.iov_len as u64);
+            }
+            let is_whole = payload(flight, self.part, 1).next().is_none();
+            // Which bytes are whose cannot be told.
+            flight.here.end = if is_whole { self.put + 1 } else { u64::MAX };
+            if is_whole {
+                self.queue.pop_front();
+                self.part = 0;
+            }
+        }
+        while tls.wants_write() {
+            tls.write_tls(&mut self.heads).expect("writing to memory does not fail");
+        }
+        self.put += self.heads.len() as u64;
+        self.iovecs.push(memory(&self.heads));
     }
 
     /// The kernel took this number of bytes, or failed. Requests that end with that are appended to `ended` (socket.4).
@@ -359,6 +391,7 @@ impl Connection {
         self.is_sending = false;
         match result {
             0.. => {
+                self.touched[0] = false;
                 self.sent += result as u64;
                 self.next += advance(&mut self.iovecs[self.next..], result as usize);
                 if self.held > 0 && self.broken.is_none() {
@@ -373,6 +406,10 @@ impl Connection {
                 }
             }
             _ if [-libc::EINTR, -libc::EAGAIN].contains(&result) => {}
+            _ if result == -libc::EFAULT && !std::mem::replace(&mut self.touched[0], true) => {
+                // SAFETY: it is the connection's own, and that of requests, which is mapped until they are answered (ticket.1).
+                self.iovecs[self.next..].iter().for_each(|piece| unsafe { lent::touch(*piece) });
+            }
             _ if self.made.tls.is_some() && is_reset(result) => self.refused = Some(result),
             _ => self.failed(result),
         }
@@ -391,11 +428,12 @@ impl Connection {
         }
         if self.open() == self.held {
             self.input = None; // socket.2
+            if !self.is_sending && self.next == self.iovecs.len() {
+                self.heads = Vec::new();
+            }
             return;
         }
-        let direct = (self.answers.payload())
-            .filter(|(.., left)| *left >= DIRECT && self.made.tls.is_none() && self.filled == 0)
-            .and_then(|(slot, from, left)| self.flights[slot].as_ref()?.memory(from, left).next());
+        let direct = self.direct();
         let into = match direct {
             Some(piece) => {
                 self.receiving = Some(Receiving::Direct);
@@ -419,6 +457,13 @@ impl Connection {
         unsafe { ring.push(call, Doing::Receive.data(self.slot, address)) }
     }
 
+    /// The memory of the read whose data comes next, where it is received there.
+    fn direct(&self) -> Option<libc::iovec> {
+        (self.answers.payload())
+            .filter(|(.., left)| *left >= DIRECT && self.made.tls.is_none() && self.filled == 0)
+            .and_then(|(slot, from, left)| self.flights[slot].as_ref()?.memory(from, left).next())
+    }
+
     /// The kernel received this number of bytes, or failed. Which requests ended is appended to `ended`, with their slots.
     pub(super) fn received(&mut self, result: i32, ended: &mut AnsweredSlots) {
         let receiving = self.receiving.take().expect("only a receive that was begun ends");
@@ -427,6 +472,7 @@ impl Connection {
         }
         match result {
             1.. if receiving == Receiving::Direct => {
+                self.touched[1] = false;
                 let advance = |answers: &mut Answers, sink: &mut Taking<'_>| answers.advance(result as u64, sink);
                 if let Err((end, why)) = self.take_in(ended, advance) {
                     self.break_off(end, why);
@@ -453,6 +499,10 @@ impl Connection {
             }
             0 => self.break_off(self.gone(), "the server closed the connection"),
             _ if [-libc::EINTR, -libc::EAGAIN].contains(&result) => {}
+            _ if result == -libc::EFAULT && !std::mem::replace(&mut self.touched[1], true) => {
+                // SAFETY: as in `sent`.
+                self.direct().into_iter().for_each(|piece| unsafe { lent::touch(piece) });
+            }
             _ => self.failed(result),
         }
     }
@@ -528,8 +578,10 @@ fn is_reset(result: i32) -> bool {
     [-libc::ECONNRESET, -libc::EPIPE].contains(&result)
 }
 
-fn payload(flight: &Flight) -> impl Iterator<Item = libc::iovec> {
-    flight.memory(0, if matches!(flight.ask, Ask::Op(Op::Write, _)) { flight.bytes } else { 0 })
+/// What is sent of a request's memory from a byte on, at most so much.
+fn payload(flight: &Flight, from: u64, most: u64) -> impl Iterator<Item = libc::iovec> {
+    let all = if matches!(flight.ask, Ask::Op(Op::Write, _)) { flight.bytes } else { 0 };
+    flight.memory(from, (all - from.min(all)).min(most))
 }
 
 fn memory(bytes: &[u8]) -> libc::iovec {
@@ -604,14 +656,16 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
 
+    use fairlift_core::{ContextId, Flags};
+    use rustls::ClientConnection;
+
     use super::*;
     use crate::kernel::ktls::tests::agreed;
     use crate::wire::nbd::greeting::Offer;
 
-    /// socket.5: a server that ends says so in TLS, and resets what it is sent after that.
-    #[test]
-    fn a_goodbye_that_has_come_counts_though_a_send_fails_first() {
-        let ((client, mut server), (socket, _far)) = (agreed(), UnixStream::pair().unwrap());
+    fn connection(mut tls: Option<ClientConnection>) -> (Connection, UnixStream) {
+        tls.iter_mut().for_each(|tls| tls.set_buffer_limit(None)); // as `connect` does
+        let (socket, far) = UnixStream::pair().unwrap();
         let offer = Offer {
             size: 1 << 20,
             flags: 1,
@@ -621,9 +675,111 @@ mod tests {
             structured: true,
             context: None,
         };
-        let socket = Arc::new(socket.into());
-        let made = Established { socket, tls: Some(Box::new(client)), offer, is_local: false };
-        let mut connection = Connection::new(0, made, Ledger::default().born(0));
+        let made = Established { socket: Arc::new(socket.into()), tls: tls.map(Box::new), offer, is_local: false };
+        (Connection::new(0, made, Ledger::default().born(0)), far)
+    }
+
+    /// A write of this memory, if it is some.
+    fn flight(op: Op, memory: &mut [u8]) -> Flight {
+        Flight {
+            worker: ContextId(0),
+            ask: Ask::Op(op, Tag(0)),
+            flags: Flags::NONE,
+            at: 0,
+            bytes: memory.len() as u64,
+            iovecs: vec![super::memory(memory)],
+            since: Instant::ZERO,
+            deadline: Instant::MAX,
+            promise: None,
+            is_passed_on: false,
+            here: Here::default(),
+        }
+    }
+
+    #[test]
+    fn one_request_that_is_not_answered_has_little_kept_of_those_after_it() {
+        let (mut connection, _far) = connection(None);
+        for _ in 0..10_000 {
+            connection.take(flight(Op::Flush, &mut []));
+            connection.forget_deadlines();
+            let Some(last) = connection.queue.pop_back().filter(|slot| *slot > 0) else { continue };
+            let here = &mut connection.flights[last].as_mut().unwrap().here;
+            (here.end, connection.sent) = (1, 1);
+            let mut answer = 0x6744_6698_u32.to_be_bytes().to_vec();
+            answer.extend_from_slice(&[0; 4]);
+            answer.extend_from_slice(&here.cookie.to_be_bytes());
+            let mut ended = Vec::new();
+            connection.read(&answer, &mut ended).unwrap();
+            ended.into_iter().for_each(|(slot, _)| drop(connection.take_ended(slot)));
+        }
+        assert_eq!((connection.open(), connection.due()), (1, Some(Instant::MAX)));
+        assert!(connection.deadlines.len() < 10, "{} are kept", connection.deadlines.len());
+    }
+
+    /// socket.1
+    #[test]
+    fn with_tls_much_that_waits_goes_in_messages_of_a_bounded_size() {
+        let (client, mut server) = agreed();
+        let (mut connection, _far) = connection(Some(client));
+        let ledger = Mutex::new(Ledger::default());
+        let (mut said, mut heard, mut ended) = (Vec::new(), Vec::new(), Vec::new());
+        let mut content: Vec<Vec<u8>> =
+            (0..9_u8).map(|number| vec![number; 700_000 * usize::from(number % 3)]).collect();
+        for bytes in &mut content {
+            let flight = flight(if bytes.is_empty() { Op::Flush } else { Op::Write }, bytes);
+            connection.take(flight);
+            let last = connection.flights.iter().flatten().max_by_key(|flight| flight.here.cookie).unwrap();
+            encode_request(&mut said, &last.header());
+            said.extend_from_slice(bytes);
+        }
+        let mut messages = 0;
+        while !connection.queue.is_empty() {
+            connection.compose(&ledger);
+            assert!(connection.heads.len() < 11 << 17, "a message of {} bytes", connection.heads.len());
+            let mut bytes = &connection.heads[..];
+            while !bytes.is_empty() {
+                server.read_tls(&mut bytes).unwrap();
+                let count = server.process_new_packets().unwrap().plaintext_bytes_to_read();
+                let before = heard.len();
+                heard.resize(before + count, 0);
+                server.reader().read_exact(&mut heard[before..]).unwrap();
+            }
+            connection.sent(connection.heads.len() as i32, &mut ended);
+            messages += 1;
+        }
+        assert!(heard == said, "what was said is what is heard");
+        assert_eq!((messages, connection.put, ended.len()), (7, connection.sent, 0));
+        assert!(connection.take_open().into_iter().all(|(whole, _)| whole));
+    }
+
+    /// socket.4: with TLS, too, a write that is answered before all of it was sent ends when it was.
+    #[test]
+    fn with_tls_an_answer_counts_once_the_last_part_was_sent() {
+        let (client, _server) = agreed();
+        let (mut connection, _far) = connection(Some(client));
+        let (ledger, mut ended, mut bytes) = (Mutex::new(Ledger::default()), Vec::new(), vec![1; 3 << 20]);
+        connection.take(flight(Op::Write, &mut bytes));
+        let cookie = connection.flights[0].as_ref().unwrap().here.cookie;
+        let answer = [&0x6744_6698_u32.to_be_bytes()[..], &[0; 4], &cookie.to_be_bytes()].concat();
+        for message in 0.. {
+            connection.compose(&ledger);
+            if message == 0 {
+                connection.read(&answer, &mut ended).unwrap();
+            }
+            assert!(ended.is_empty(), "not all of it was sent");
+            connection.sent(connection.heads.len() as i32, &mut ended);
+            if connection.queue.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(ended, [(0, Ok(()))]);
+    }
+
+    /// socket.5: a server that ends says so in TLS, and resets what it is sent after that.
+    #[test]
+    fn a_goodbye_that_has_come_counts_though_a_send_fails_first() {
+        let (client, mut server) = agreed();
+        let (mut connection, _far) = connection(Some(client));
         let (mut goodbye, mut ended) = (Vec::new(), Vec::new());
         server.send_close_notify();
         server.write_tls(&mut goodbye).unwrap();

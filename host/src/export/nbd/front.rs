@@ -91,6 +91,8 @@ pub(crate) struct Nbd {
     draining: Option<Instant>,
     /// Clients are held, for another server or until one hands them over.
     holds: bool,
+    /// Somebody waits for memory, whichever front it comes by.
+    is_memory_awaited: bool,
 }
 
 /// A client that is looked at again: one that negotiates, or one that may not be here any more and is yet to take its last replies.
@@ -126,7 +128,7 @@ impl Nbd {
         let access = Arc::clone(&service.exports().access);
         let mut front = Self {
             all,
-            common: Common { service, present, commands: Vec::with_capacity(1024), first_in_line: None },
+            common: Common { service, present, commands: Vec::with_capacity(1024) },
             recv,
             connections: Slab::new(),
             touched: Vec::with_capacity(256),
@@ -140,6 +142,7 @@ impl Nbd {
             access,
             draining: None,
             holds,
+            is_memory_awaited: false,
         };
         front.look_at_listeners(engine);
         Ok(front)
@@ -372,7 +375,7 @@ impl Front for Nbd {
         while let Some((_, listener)) = self.accept_again.pop_front_if(|(at, _)| *at <= engine.now) {
             self.arm_accept(engine, listener);
         }
-        if self.common.first_in_line.is_some() {
+        if engine.pool.is_awaited() {
             // Of those that keep us waiting, the one that holds most must go.
             let stalled = self.connections.iter().filter(|(_, connection)| {
                 connection.stalled_since().is_some_and(|since| engine.now.since(since) >= STALL)
@@ -411,20 +414,15 @@ impl Front for Nbd {
                 connection.go_on(engine, &mut self.common);
                 went_on |= connection.held_back != Some(Lack::Own);
             }
-            if matches!(connection.held_back, Some(Lack::Memory(_) | Lack::Disk)) && !self.held_back.contains(&number) {
+            if matches!(connection.held_back, Some(Lack::Memory | Lack::Disk)) && !self.held_back.contains(&number) {
                 self.held_back.push_back(number);
             }
         }
         let mut index = 0;
-        self.common.first_in_line = None;
         while let Some(number) = self.held_back.get(index).copied() {
             self.connections[number].go_on(engine, &mut self.common);
             match self.connections[number].held_back {
-                Some(Lack::Memory(bytes)) => {
-                    self.common.first_in_line.get_or_insert((number, bytes));
-                    index += 1;
-                }
-                Some(Lack::Disk) => index += 1,
+                Some(Lack::Memory | Lack::Disk) => index += 1,
                 None | Some(Lack::Own) => {
                     self.held_back.remove(index);
                     self.touch(number);
@@ -457,6 +455,7 @@ impl Front for Nbd {
             }
         }
         self.touched.clear();
+        self.is_memory_awaited = engine.pool.is_awaited();
     }
 
     fn waits_for_memory(&self) -> bool {
@@ -465,7 +464,7 @@ impl Front for Nbd {
 
     fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let handshake = self.newcomers.front().map(|newcomer| newcomer.at);
-        let stall = (!self.held_back.is_empty()).then(|| now + STALL);
+        let stall = (self.is_memory_awaited || !self.held_back.is_empty()).then(|| now + STALL);
         let accept = self.accept_again.front().map(|(at, _)| *at);
         let outgoing = self.outgoing.front().map(|client| client.at);
         [handshake, stall, accept, outgoing].into_iter().flatten().min()

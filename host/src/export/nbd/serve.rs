@@ -41,7 +41,7 @@ use crate::disk::engine::Engine;
 use crate::export::hold::Halt;
 use crate::export::service::{Encryption, Unsent};
 use crate::export::{Export, listen, narrowed};
-use crate::kernel::buffer::{NoBuffer, SMALL};
+use crate::kernel::buffer::NoBuffer;
 use crate::kernel::call::Call;
 use crate::kernel::ktls::ByKernel;
 use crate::kernel::ticket::{Memory, Part};
@@ -154,8 +154,8 @@ enum Armed {
 pub(crate) enum Lack {
     /// An end of its own connection's commands.
     Own,
-    /// So many bytes of payload memory, which all connections of the worker share.
-    Memory(u64),
+    /// Payload memory, which all clients of the worker share.
+    Memory,
     /// Room in the queue of its disk.
     Disk,
 }
@@ -164,7 +164,7 @@ impl Lack {
     /// The name of the time that a command waits for it.
     const fn part(self) -> waits::Part {
         match self {
-            Self::Memory(_) => waits::Part::Memory,
+            Self::Memory => waits::Part::Memory,
             Self::Own | Self::Disk => waits::Part::Room,
         }
     }
@@ -579,25 +579,15 @@ impl Connection {
         }
         let memory = match payload {
             0 => Memory::None,
-            _ => {
-                let buffer = match common.first_in_line {
-                    // The connection that has waited longest for memory goes first, or a large request would never find room.
-                    Some((first, _)) if first != self.number && payload > SMALL as u64 => Err(NoBuffer::Full),
-                    Some((first, awaited)) if first != self.number && awaited > SMALL as u64 => {
-                        engine.pool.get_beside(payload as usize, awaited)
-                    }
-                    _ => engine.pool.get(payload as usize),
-                };
-                match buffer {
-                    Ok(buffer) if in_part => Memory::Part(Part { buffer, range: skip..skip + header.length as usize }),
-                    Ok(buffer) => Memory::Pool(buffer),
-                    Err(NoBuffer::Full) => return Err(Lack::Memory(payload)),
-                    Err(NoBuffer::NoMemory) => {
-                        self.refuse(header, Errno::ENOMEM, "the server has no memory for it");
-                        return Ok(());
-                    }
+            _ => match engine.pool.get_in_line(self.number as u64, payload as usize) {
+                Ok(buffer) if in_part => Memory::Part(Part { buffer, range: skip..skip + header.length as usize }),
+                Ok(buffer) => Memory::Pool(buffer),
+                Err(NoBuffer::Full) => return Err(Lack::Memory),
+                Err(NoBuffer::NoMemory) => {
+                    self.refuse(header, Errno::ENOMEM, "the server has no memory for it");
+                    return Ok(());
                 }
-            }
+            },
         };
         let command = engine.admit(self.number as u64, memory);
         let waited = (engine.now.since(self.received), self.waits_for);

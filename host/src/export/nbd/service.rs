@@ -41,8 +41,6 @@ pub(crate) struct Common {
     pub(super) present: Present,
     /// The commands under way, each at the number of its ticket; the other rows mean nothing.
     pub(super) commands: Vec<Command>,
-    /// The connection that has waited longest for payload memory, if one does, and for how many bytes.
-    pub(super) first_in_line: Option<(usize, u64)>,
 }
 
 impl Common {

@@ -178,23 +178,26 @@ impl UblkQueue {
             return false;
         }
         let slot = &mut self.slots[usize::from(tag)];
+        let name = Tag { queue_slot: self.queue_slot, tag }.ticket();
         let (what, memory) = match slot {
             Slot::Announced(bytes) => {
                 // The driver takes no end of it (blkqueue.2): where there is no memory, it waits too.
-                let Ok(buffer) = engine.pool.get(*bytes) else { return false };
+                let Ok(buffer) = engine.pool.get_in_line(name, *bytes) else { return false };
                 let addr = buffer.as_ptr() as u64;
                 *slot = Slot::Filling(buffer);
                 self.ask(engine, Ask::GetData, tag, 0, addr);
                 return true;
             }
-            Slot::Requested(Ok(what)) if what.op.has_payload() => match engine.pool.get(what.len as usize) {
-                Ok(buffer) => (Ok(*what), Memory::Pool(buffer)),
-                Err(NoBuffer::Full) => return false,
-                Err(NoBuffer::NoMemory) => {
-                    self.commit(engine, tag, -Errno::ENOMEM.0, None);
-                    return true;
+            Slot::Requested(Ok(what)) if what.op.has_payload() => {
+                match engine.pool.get_in_line(name, what.len as usize) {
+                    Ok(buffer) => (Ok(*what), Memory::Pool(buffer)),
+                    Err(NoBuffer::Full) => return false,
+                    Err(NoBuffer::NoMemory) => {
+                        self.commit(engine, tag, -Errno::ENOMEM.0, None);
+                        return true;
+                    }
                 }
-            },
+            }
             Slot::Requested(what) => (*what, Memory::None),
             Slot::Filled(..) => {
                 let Slot::Filled(buffer, what) = std::mem::replace(slot, Slot::Away) else { return true };

@@ -53,7 +53,7 @@ impl Begin<'_> {
             Op::Write => reader.readable(),
             Op::Flush | Op::Discard | Op::WriteZeroes => &[],
         };
-        let (memory, bounce) = match self.memory(engine, head, op, ranges, len)? {
+        let (memory, bounce) = match self.memory(engine, (owner, head), op, ranges, len)? {
             Ok(there) => there,
             Err(NoBuffer::Full) => return Ok(false),
             Err(NoBuffer::NoMemory) => {
@@ -99,7 +99,7 @@ impl Begin<'_> {
     fn memory(
         &self,
         engine: &mut Engine,
-        head: u16,
+        (owner, head): (Name, u16),
         op: Op,
         ranges: &[(GuestAddress, u32)],
         len: u64,
@@ -114,7 +114,7 @@ impl Begin<'_> {
         if device.descriptor().is_none() || !device.is_direct() || guest.is_aligned(self.offer.block as usize) {
             return Ok(Ok((Memory::Guest(guest), None)));
         }
-        let mut buffer = match engine.pool.get(len as usize) {
+        let mut buffer = match engine.pool.get_in_line(owner.ticket(0), len as usize) {
             Ok(buffer) => buffer,
             Err(why) => return Ok(Err(why)),
         };
