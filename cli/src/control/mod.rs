@@ -186,7 +186,7 @@ pub(crate) fn start(
             },
             stopped,
         ));
-        // A call that runs keeps the server's sockets alive, whose files are to be removed. One that hangs is not waited for.
+        // A call that runs keeps the server's sockets alive, whose files are to be removed. A call that hangs is not waited for.
         runtime.shutdown_timeout(CALL);
     };
     let thread = std::thread::Builder::new().name("control".into()).spawn(work)?;

@@ -86,7 +86,7 @@ impl Kept {
         if path.is_some() { FILE } else { NAME }
     }
 
-    /// What keeps it, for a server that takes over from this one.
+    /// The lock on it, for a server that takes over from this one.
     pub(super) fn hand_over(&self) -> Option<(&'static str, OwnedFd)> {
         let file = self.file.try_clone().ok()?;
         Some((if self.is_in_memory { NAME } else { FILE }, file.into()))

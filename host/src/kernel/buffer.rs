@@ -8,7 +8,7 @@
 //! buffer.2  A buffer belongs to one request from `get` to `put`, and its memory stays where it is in between.
 //! buffer.3  All buffers of a worker together hold no more than its budget; past it `get` answers `Full`. A quarter of the budget
 //!           is for buffers of up to 64 KiB alone, so that clients with large requests cannot keep all of it from the others. One
-//!           buffer larger than the budget is given while no other is out. Who gets none waits in a line, whichever front it comes by. While
+//!           buffer larger than the budget is given while no other is out. A request that gets none waits in a line, whichever front it comes by. While
 //!           the first of it awaits a large one, nobody else is given any, and small ones keep to their quarter; once no large one is
 //!           out, also to what the awaited one will leave: else it would find no room for as long as small ones are asked for.
 //!           A buffer that is not from the arena needs new memory. Where the kernel has none, its request fails alone.
@@ -164,7 +164,7 @@ pub(crate) struct Pool {
     round: u64,
 }
 
-/// One that waits for a buffer, and the round in which it last asked for it.
+/// A request that waits for a buffer, and the round in which it last asked for it.
 struct Waiting {
     who: u64,
     len: usize,
@@ -210,7 +210,7 @@ impl Pool {
     pub(crate) fn get_in_line(&mut self, who: u64, len: usize) -> Result<Buffer, NoBuffer> {
         let place = self.line.iter().position(|one| one.who == who);
         let buffer = match self.line.first().map(|first| first.len).filter(|_| place != Some(0)) {
-            // Whoever has waited longest goes first, or a large request would never find room.
+            // The request that has waited longest goes first: a large one would never find room.
             Some(_) if len > SMALL => Err(NoBuffer::Full),
             Some(awaited) if awaited > SMALL => self.get_beside(len, awaited),
             _ => self.get(len),

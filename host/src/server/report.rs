@@ -14,7 +14,7 @@ use crate::sync::{Mutex, lock};
 const FLUSHERS: usize = 16;
 
 impl Shared {
-    /// Makes durable all that was written to any device; blocks. One that fails, or hangs, keeps no other from it.
+    /// Makes durable all that was written to any device; blocks. A device that fails, or hangs, keeps no other from it.
     pub(crate) fn flush_all(&self) -> Result<(), crate::Error> {
         let disks = self.backend.disks.all();
         let devices: Vec<_> = disks.iter().flat_map(|(_, disk)| disk.devices()).collect();

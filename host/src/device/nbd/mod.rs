@@ -299,7 +299,7 @@ impl Shared {
     }
 }
 
-/// Makes the connections that are wanted, for as long as the device is there. One that fails is tried again after the others.
+/// Makes the connections that are wanted, for as long as the device is there. A slot that fails is tried again after the others.
 fn connect_all(shared: &Weak<Shared>, wanted: &mpsc::Receiver<Wanted>) {
     let (mut last, mut pause) = (None::<Instant>, PAUSE.0);
     for (slot, notifiers) in wanted {

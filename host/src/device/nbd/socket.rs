@@ -578,7 +578,7 @@ fn is_reset(result: i32) -> bool {
     [-libc::ECONNRESET, -libc::EPIPE].contains(&result)
 }
 
-/// What is sent of a request's memory from a byte on, at most so much.
+/// The part of a request's memory from a byte on, at most so much.
 fn payload(flight: &Flight, from: u64, most: u64) -> impl Iterator<Item = libc::iovec> {
     let all = if matches!(flight.ask, Ask::Op(Op::Write, _)) { flight.bytes } else { 0 };
     flight.memory(from, (all - from.min(all)).min(most))
