@@ -665,14 +665,18 @@ def a_server_that_goes_after_a_long_rest_is_waited_for_like_any_other(t):
         equal(client.reply().error, 0, "the error of a read that was asked for while there was no server")
 
 
-@test(fairlift_only=True)
-def a_server_that_takes_fewer_connections_than_there_are_workers_serves_all_clients(t):
-    """As qemu-nbd -e 2, whose exports may be flushed by any connection."""
+def near_two_connections(t):
+    """Four workers before a server that takes two connections, as qemu-nbd -e 2; any of them may flush."""
     def answer(command, cookie, offset, length):
         return [part(cookie, offset, b"z" * length) if command == 0 else done(cookie)]
 
     liar = Liar(t, answer, flags=1 << 8, room=2)
-    here = near(t, liar.uri, options=",reconnect=1s", args=["--workers", "4"])
+    return liar, near(t, liar.uri, options=",reconnect=1s", args=["--workers", "4"])
+
+
+@test(fairlift_only=True)
+def a_server_that_takes_fewer_connections_than_there_are_workers_serves_all_clients(t):
+    liar, here = near_two_connections(t)
     clients = [here.connect("near", timeout=30) for _ in range(8)]
     for _ in range(2):
         for client in clients:

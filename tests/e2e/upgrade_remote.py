@@ -6,7 +6,7 @@ nbdkit writes down by which connection each request came; qemu-nbd takes one cli
 from harness import *
 from nbdclient import *
 from pki import certificates
-from remote import Far, Liar, done, forgetful, kit, near, part, remote
+from remote import Far, forgetful, kit, near, near_two_connections, remote
 from upgrade import BLOCK, UPGRADES, goes_on, holds, load, new_side, percentile, shows, turns_down, upgrade
 
 SIZE = 8 * MIB
@@ -239,11 +239,7 @@ def what_cannot_go_over_is_refused_before(t):
 
 @test(fairlift_only=True)
 def connections_that_there_have_long_not_been_refuse_no_upgrade(t):
-    def answer(command, cookie, offset, length):
-        return [part(cookie, offset, b"z" * length) if command == 0 else done(cookie)]
-
-    liar = Liar(t, answer, flags=1 << 8, room=2)
-    server = near(t, liar.uri, options=",reconnect=1s", args=["--workers", "4"])
+    liar, server = near_two_connections(t)
     clients = [server.connect("near", timeout=30) for _ in range(4)]
     for _ in range(2):
         for client in clients:

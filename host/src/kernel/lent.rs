@@ -41,7 +41,7 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 impl Entry {
     fn names(&self, start: usize, len: usize) {
-        self.len.store(len, Ordering::Release); // who reads it finds the start gone that was there before
+        self.len.store(len, Ordering::Release); // a reader of this length finds the earlier start gone
         self.start.store(start, Ordering::Release);
     }
 

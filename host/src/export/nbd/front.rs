@@ -91,7 +91,7 @@ pub(crate) struct Nbd {
     draining: Option<Instant>,
     /// Clients are held, for another server or until one hands them over.
     holds: bool,
-    /// Somebody waits for memory, whichever front it comes by.
+    /// A request waits for memory, of this front or of another.
     is_memory_awaited: bool,
 }
 
