@@ -14,7 +14,7 @@ mod server;
 mod tenants;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, header};
@@ -50,8 +50,8 @@ const BUCKETS: std::ops::RangeInclusive<u32> = 14..=32;
 #[derive(Clone, Default)]
 pub(super) struct Texts(Arc<Mutex<VecDeque<Arc<Text>>>>);
 
-/// An answer and its length. `None`: its reader was too slow (metrics.2).
-struct Text(Mutex<Option<Bytes>>, usize);
+/// An answer; empty if its reader was too slow (metrics.2).
+type Text = Mutex<Bytes>;
 
 /// In which format a scraper wants it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,43 +72,36 @@ impl Texts {
     /// Answers with a text, piece by piece.
     pub(super) fn answer(&self, text: String, format: Format) -> Response {
         let length = text.len();
-        let text = Arc::new(Text(Mutex::new(Some(Bytes::from(text))), length));
+        let text = Arc::new(Text::new(Bytes::from(text)));
         {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = lock(&self.0);
             all.retain(|text| Arc::strong_count(text) > 1);
-            while all.len() == TEXTS || all.iter().map(|text| text.1).sum::<usize>() + length > BYTES {
+            while all.len() == TEXTS || all.iter().map(|text| lock(text).len()).sum::<usize>() + length > BYTES {
                 let Some(oldest) = all.pop_front() else { break };
-                oldest.cut_off();
+                lock(&oldest).clear();
             }
             all.push_back(Arc::clone(&text));
         }
-        let pieces = futures_util::stream::unfold((text, 0), |(text, at)| async move {
-            match text.piece(at) {
-                Ok(piece) if piece.is_empty() => None,
-                Ok(piece) => {
-                    let next = at + piece.len();
-                    Some((Ok(piece), (text, next)))
-                }
-                Err(why) => Some((Err(why), (text, at))),
-            }
+        let pieces = futures_util::stream::try_unfold(0, move |at| {
+            let next = piece(&lock(&text), at, length).map(|piece| Some((piece.clone()?, at + piece?.len())));
+            std::future::ready(next)
         });
         let kind = if format == Format::OpenMetrics { OPENMETRICS } else { PROMETHEUS };
         ([(header::CONTENT_TYPE, kind)], Body::from_stream(pieces)).into_response()
     }
 }
 
-impl Text {
-    fn cut_off(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+/// The next piece of a text of this length; `None`: it has been sent.
+fn piece(text: &Bytes, at: usize, length: usize) -> Result<Option<Bytes>, std::io::Error> {
+    if text.len() < length {
+        return Err(std::io::Error::other("other scrapes came, and this one was not read"));
     }
+    // A copy, or a piece would keep the whole.
+    Ok((at < length).then(|| Bytes::copy_from_slice(&text[at..length.min(at + PIECE)])))
+}
 
-    fn piece(&self, at: usize) -> Result<Bytes, std::io::Error> {
-        let text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let text =
-            text.as_ref().ok_or_else(|| std::io::Error::other("other scrapes came, and this one was not read"))?;
-        // A copy, or a piece would keep the whole.
-        Ok(Bytes::copy_from_slice(&text[at..text.len().min(at + PIECE)]))
-    }
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The metrics of a server, as text, as far as a client may see them: those not of a tenant are for clients that see all.
@@ -120,11 +113,10 @@ pub(super) fn text(
     pools: &[PoolView],
     format: Format,
 ) -> String {
-    let mut rows = rows(state, view, looks);
-    rows.iter_mut().for_each(|row| row.pool = pools::of(pools, row.disk, &row.group.path).copied());
+    let mut rows = rows(state, view, looks, pools);
     rows.retain(|row| role.sees(&row.group.path));
     let bounds = state.config.bounds.iter().filter(|(path, _)| role.sees(path));
-    let mut out = tenants::lines(&rows, &bounds.collect::<Vec<_>>(), format);
+    let mut out = tenants::lines(rows, &bounds.collect::<Vec<_>>(), format);
     if role.sees("/") {
         server::add(view, pools, &mut out);
     }
@@ -142,7 +134,7 @@ struct Look {
 
 impl Looks {
     fn shares<'a>(&self, state: &State, view: &'a View) -> Vec<BTreeMap<&'a str, Share>> {
-        let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looks = lock(&self.0);
         let is_old = |look: &Look| view.at.since(look.at) >= LOOK;
         if looks[1].as_ref().is_some_and(is_old) {
             looks[0] = looks[1].take();
@@ -160,7 +152,7 @@ impl Looks {
                 // A group that has come since, by an upgrade too, begins with what it had before.
                 let began = || group.began.as_ref().map(|began| Activity::of(began));
                 let was = was.and_then(|was| was.get(&group.path).cloned()).or_else(began);
-                (&*group.path, was.map_or_else(|| activity.clone(), |was| activity.clone().since(&was)))
+                (&*group.path, activity.since(&was.unwrap_or_default()))
             };
             let rows = disk.groups.iter().map(of_group).collect();
             shares.push(shares::shares(state, disk, &rows, length));
@@ -171,14 +163,20 @@ impl Looks {
     }
 }
 
-fn rows<'a>(state: &State, view: &'a View, looks: &Looks) -> Vec<TenantRow<'a>> {
+fn rows<'a>(state: &State, view: &'a View, looks: &Looks, pools: &[PoolView]) -> Vec<TenantRow<'a>> {
     let of_disk = |(disk, shares): (&'a DiskView, BTreeMap<&'a str, Share>)| {
         let there = disk.groups.iter().filter(|group| group.figures.streams > 0);
         let entitled = shares::by_weight(state, there.map(|group| &*group.path));
         let row = |group: &'a GroupView| {
             let path = &*group.path;
-            let latency = disk.objective(path).map(|(_, standing)| *standing);
-            TenantRow::new(&disk.name, group, entitled.get(path).copied(), shares.get(path).copied(), latency)
+            TenantRow {
+                disk: &disk.name,
+                group,
+                entitled: entitled.get(path).copied(),
+                share: shares.get(path).copied(),
+                latency: disk.objective(path).map(|(_, standing)| *standing),
+                pool: pools::of(pools, &disk.name, path).copied(),
+            }
         };
         disk.groups.iter().map(row).collect::<Vec<_>>()
     };
@@ -191,9 +189,8 @@ mod tests {
 
     #[test]
     fn the_reader_of_the_oldest_text_is_cut_off_when_there_is_one_more() {
-        let text = Arc::new(Text(Mutex::new(Some(Bytes::from(vec![7; PIECE + 3]))), PIECE + 3));
-        assert_eq!(text.piece(0).unwrap().len(), PIECE);
-        assert_eq!(text.piece(PIECE).unwrap().len(), 3);
+        let length = |at| piece(&Bytes::from(vec![7; PIECE + 3]), at, PIECE + 3).unwrap().map(|piece| piece.len());
+        assert_eq!([0, PIECE, PIECE + 3].map(length), [Some(PIECE), Some(3), None]);
         let texts = Texts::default();
         let answers: Vec<_> = (0..=TEXTS).map(|_| texts.answer("x".into(), Format::Prometheus)).collect();
         let all = texts.0.lock().unwrap();
@@ -202,10 +199,9 @@ mod tests {
         let large = || texts.answer(String::from_utf8(vec![b'x'; BYTES / 2]).unwrap(), Format::Prometheus);
         let _two = (large(), large());
         let first = Arc::clone(&texts.0.lock().unwrap()[0]);
-        assert!(first.piece(0).is_ok(), "there is room for two");
+        let is_whole = || piece(&lock(&first), 0, BYTES / 2).is_ok();
+        assert!(is_whole(), "there is room for two");
         let _third = large();
-        assert!(first.piece(0).is_err(), "and not for three");
-        text.cut_off();
-        assert!(text.piece(0).is_err());
+        assert!(!is_whole(), "and not for three");
     }
 }

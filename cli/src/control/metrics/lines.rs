@@ -6,34 +6,24 @@ use fairlift_core::Duration;
 
 use super::Format;
 
-/// The name of a metric, what it says, and where its value is.
-pub(super) type Described<F> = (&'static str, &'static str, F);
-
-/// A text that grows by lines.
-pub(super) struct Lines {
-    pub(super) text: String,
-    format: Format,
-    /// The name of the metric, and the suffix that its samples have.
-    name: &'static str,
-    pub(super) suffix: &'static str,
-}
-
-/// A sample's value: a count, or anything else.
+/// The value of a sample.
 pub(super) enum SampleValue {
     Count(u64),
     Number(f64),
+    /// In seconds, to the nanosecond.
+    Time(Duration),
 }
 
-impl From<u64> for SampleValue {
-    fn from(count: u64) -> Self {
-        Self::Count(count)
-    }
-}
+/// A metric of a table: its name and description, and the value for an object, if that has one.
+pub(super) type MetricRow<T> = (&'static str, &'static str, fn(&T) -> Option<SampleValue>);
 
-impl From<f64> for SampleValue {
-    fn from(number: f64) -> Self {
-        Self::Number(number)
-    }
+/// A text that grows by lines.
+pub(super) struct Lines {
+    text: String,
+    format: Format,
+    /// The name of the metric, and the suffix that its samples have.
+    name: &'static str,
+    suffix: &'static str,
 }
 
 impl Lines {
@@ -61,65 +51,40 @@ impl Lines {
         }
     }
 
+    /// A sample of the metric; its labels may come in pieces.
+    pub(super) fn sample(&mut self, suffix: &str, labels: &[&str], value: SampleValue) {
+        let text = &mut self.text;
+        let pieces = [self.name, suffix, "{"].into_iter().chain(labels.iter().copied());
+        pieces.for_each(|piece| text.push_str(piece));
+        let _ = match value {
+            SampleValue::Count(count) => writeln!(text, "}} {count}"),
+            SampleValue::Number(number) => writeln!(text, "}} {number:?}"),
+            SampleValue::Time(time) => {
+                let nanos = time.as_nanos();
+                writeln!(text, "}} {}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000)
+            }
+        };
+    }
+
     /// A metric with all its samples: the labels and the value of each.
-    pub(super) fn all<'a, const N: usize, V: Into<SampleValue>>(
+    pub(super) fn all(
         &mut self,
         kind: &str,
         name: &'static str,
         says: &str,
-        samples: impl IntoIterator<Item = ([(&'a str, &'a str); N], V)>,
+        samples: impl IntoIterator<Item = (impl AsRef<str>, SampleValue)>,
     ) {
         self.metric(kind, name, says);
         for (labels, value) in samples {
-            let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect();
-            self.begin(self.suffix, &labels.join(","));
-            self.text.push_str("} ");
-            match value.into() {
-                SampleValue::Count(count) => self.whole(count),
-                SampleValue::Number(number) => {
-                    self.text.push_str(dtoa::Buffer::new().format(number));
-                    self.text.push('\n');
-                }
-            }
+            self.sample(self.suffix, &[labels.as_ref()], value);
         }
     }
 
-    pub(super) fn begin(&mut self, suffix: &str, labels: &str) {
-        let text = &mut self.text;
-        [self.name, suffix, "{", labels].into_iter().for_each(|piece| text.push_str(piece));
-    }
-
-    pub(super) fn count(&mut self, labels: &str, value: u64) {
-        self.begin(self.suffix, labels);
-        self.text.push_str("} ");
-        self.whole(value);
-    }
-
-    pub(super) fn gauge(&mut self, labels: &str, value: f64) {
-        self.begin(self.suffix, labels);
-        let _ = writeln!(self.text, "}} {value:?}");
-    }
-
-    pub(super) fn seconds(&mut self, labels: &str, time: Duration) {
-        self.begin(self.suffix, labels);
-        self.text.push_str("} ");
-        self.time(time);
-    }
-
-    pub(super) fn whole(&mut self, value: u64) {
-        self.text.push_str(itoa::Buffer::new().format(value));
-        self.text.push('\n');
-    }
-
-    /// In seconds, to the nanosecond.
-    pub(super) fn time(&mut self, time: Duration) {
-        let nanos = time.as_nanos();
-        self.text.push_str(itoa::Buffer::new().format(nanos / 1_000_000_000));
-        let parts = 1_000_000_000 + nanos % 1_000_000_000; // has a 1 and nine digits
-        let from = self.text.len();
-        self.text.push_str(itoa::Buffer::new().format(parts));
-        self.text.replace_range(from..=from, ".");
-        self.text.push('\n');
+    /// Metrics of the same objects; each of these comes with its labels.
+    pub(super) fn table<T>(&mut self, kind: &str, objects: &[(String, T)], rows: &[MetricRow<T>]) {
+        for (name, says, of) in rows {
+            self.all(kind, name, says, objects.iter().filter_map(|(labels, object)| Some((labels, of(object)?))));
+        }
     }
 
     pub(super) fn end(mut self) -> String {
@@ -130,9 +95,10 @@ impl Lines {
     }
 }
 
-/// As a label's value is written.
-pub(super) fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+/// Names and values as the labels of a sample.
+pub(super) fn labels<const N: usize>(all: [(&str, &str); N]) -> String {
+    let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    all.map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).join(",")
 }
 
 #[cfg(test)]
@@ -143,9 +109,9 @@ mod tests {
     fn the_older_format_describes_counters_by_the_name_of_their_samples() {
         let written = |format| {
             let mut out = Lines::new(format, 0);
-            out.all("counter", "a_seconds", "Time.", [([("x", "# \"HELP\"")], 1.0)]);
-            out.all("info", "b", "A disk.", [([("x", "y"), ("z", "")], 1)]);
-            out.all("gauge", "c", "None", [([], 0.5)]);
+            out.all("counter", "a_seconds", "Time.", [(labels([("x", "# \"HELP\"")]), SampleValue::Number(1.0))]);
+            out.all("info", "b", "A disk.", [(labels([("x", "y"), ("z", "")]), SampleValue::Count(1))]);
+            out.all("gauge", "c", "None", [("", SampleValue::Number(0.5))]);
             out.end()
         };
         let text = "# HELP a_seconds Time.\n# TYPE a_seconds counter\n# UNIT a_seconds seconds\na_seconds_total{x=\"# \\\"HELP\\\"\"} 1.0\n\

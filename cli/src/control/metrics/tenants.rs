@@ -11,46 +11,33 @@ use fairlift_core::stats::{Cache, Histogram, Stats};
 use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Op};
 
+use super::super::activity::seconds;
 use super::super::shares::Share;
-use super::lines::{Described, Lines, escaped};
+use super::lines::SampleValue::{Count, Number, Time};
+use super::lines::{Lines, MetricRow, labels};
 use super::{BUCKETS, Format};
 
 pub(super) struct TenantRow<'a> {
+    pub(super) disk: &'a str,
     pub(super) group: &'a GroupView,
     pub(super) entitled: Option<f64>,
     pub(super) share: Option<Share>,
     pub(super) latency: Option<Standing>,
     /// The tenant's part of the pool that the disk is of.
     pub(super) pool: Option<Due>,
-    pub(super) disk: &'a str,
-    labels: String,
-    /// Those of the operations that it has used.
-    operations: Vec<(Op, String)>,
 }
 
-impl<'a> TenantRow<'a> {
-    pub(super) fn new(
-        disk: &'a str,
-        group: &'a GroupView,
-        entitled: Option<f64>,
-        share: Option<Share>,
-        latency: Option<Standing>,
-    ) -> Self {
-        let labels = format!("disk=\"{}\",tenant=\"{}\"", escaped(disk), escaped(&group.path));
-        let used = Op::ALL.into_iter().filter(|op| group.figures.stats.of(*op).ops > 0);
-        let operations = used.map(|op| (op, format!("{labels},operation=\"{}\"", op.name()))).collect();
-        Self { group, entitled, share, latency, pool: None, disk, labels, operations }
-    }
-
-    fn stats(&self) -> &Stats {
-        &self.group.figures.stats
+impl TenantRow<'_> {
+    /// Its reads through the page cache, if it has some.
+    fn cache(&self) -> Option<Cache> {
+        Some(self.group.figures.stats.cache()).filter(|cache| *cache != Cache::default())
     }
 }
 
 /// The ends of the buckets in seconds, as labels' values, the last one's too.
 fn ends() -> Vec<String> {
-    let ends = BUCKETS.map(|power| format!(",le=\"{:?}\"}} ", (1_u64 << power) as f64 / 1e9));
-    ends.chain([",le=\"+Inf\"} ".to_owned()]).collect()
+    let ends = BUCKETS.map(|power| format!(",le=\"{:?}\"", (1_u64 << power) as f64 / 1e9));
+    ends.chain([",le=\"+Inf\"".to_owned()]).collect()
 }
 
 /// How many latencies are at most as long as each of the ends.
@@ -67,111 +54,97 @@ fn below(latency: &Histogram) -> Vec<u64> {
     all
 }
 
-type OfRow = fn(&TenantRow<'_>) -> Option<f64>;
-type OfGroup = fn(&GroupView) -> Duration;
-type OfStats = fn(&Stats, Op) -> u64;
-type OfCache = fn(&Cache) -> u64;
-type OfBounds = fn(&Bounds) -> Rates;
-
-pub(super) fn lines(rows: &[TenantRow<'_>], bounds: &[(&String, &Bounds)], format: Format) -> Lines {
-    let lines: usize = rows.iter().map(|row| 10 + 30 * row.operations.len()).sum();
-    let mut out = Lines::new(format, 8192 + 112 * lines);
-    of_tenants(rows, &mut out);
-    of_cache(rows, &mut out);
+pub(super) fn lines(rows: Vec<TenantRow<'_>>, bounds: &[(&String, &Bounds)], format: Format) -> Lines {
+    let labelled = rows.into_iter().map(|row| (labels([("disk", row.disk), ("tenant", &row.group.path)]), row));
+    let rows: Vec<_> = labelled.collect();
+    let used = rows.iter().flat_map(|(labels, row)| {
+        let stats = &row.group.figures.stats;
+        let used = Op::ALL.into_iter().filter(|op| stats.of(*op).ops > 0);
+        used.map(move |op| (format!("{labels},operation=\"{}\"", op.name()), (stats, op)))
+    });
+    let operations: Vec<_> = used.collect();
+    let mut out = Lines::new(format, 8192 + 112 * (10 * rows.len() + 30 * operations.len()));
+    of_tenants(&rows, &mut out);
     of_bounds(bounds, &mut out);
-    of_operations(rows, &mut out);
+    of_operations(&operations, &mut out);
     out
 }
 
-fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
-    let gauges: [Described<OfRow>; 13] = [
+fn of_tenants(rows: &[(String, TenantRow<'_>)], out: &mut Lines) {
+    let gauges: [MetricRow<TenantRow<'_>>; 13] = [
         ("fairlift_tenant_weight", "The weight of the tenant among its siblings.", |row| {
-            Some(row.group.weight.get().into())
+            Some(Number(row.group.weight.get().into()))
         }),
         (
             "fairlift_tenant_entitled",
             "The tenant's part of the disk by weights alone, among the tenants that are connected.",
-            |row| row.entitled,
+            |row| row.entitled.map(Number),
         ),
         ("fairlift_tenant_had", "The tenant's part of the disk's time since an earlier scrape.", |row| {
-            Some(row.share.map_or(0.0, |share| share.had))
+            Some(Number(row.share.map_or(0.0, |share| share.had)))
         }),
         (
             "fairlift_tenant_due",
             "The part due to the tenant since an earlier scrape, by weight, floor, ceiling and demand.",
-            |row| row.share.map(|share| share.due),
+            |row| Some(Number(row.share?.due)),
         ),
         ("fairlift_tenant_score", "The tenant's part of the disk's time, divided by its due.", |row| {
-            row.share.as_ref().and_then(Share::score)
+            Some(Number(row.share?.score()?))
         }),
         ("fairlift_tenant_pool_had", "The tenant's part of the service of all gateways of the disk's pool.", |row| {
-            row.pool.map(|due| due.served)
+            Some(Number(row.pool?.served))
         }),
-        ("fairlift_tenant_pool_due", "The part of that service due to the tenant.", |row| row.pool.map(|due| due.due)),
-        ("fairlift_tenant_connections", "Connections of the tenant.", |row| Some(row.group.figures.streams.into())),
+        ("fairlift_tenant_pool_due", "The part of that service due to the tenant.", |row| Some(Number(row.pool?.due))),
+        ("fairlift_tenant_connections", "Connections of the tenant.", |row| {
+            Some(Number(row.group.figures.streams.into()))
+        }),
         ("fairlift_tenant_in_flight", "Requests of the tenant in flight.", |row| {
-            Some(row.group.figures.in_flight.into())
+            Some(Number(row.group.figures.in_flight.into()))
         }),
         ("fairlift_tenant_waiting", "Operations of the tenant waiting for the disk.", |row| {
-            Some(row.group.figures.open.saturating_sub(row.group.figures.in_flight).into())
+            Some(Number(row.group.figures.open.saturating_sub(row.group.figures.in_flight).into()))
         }),
         ("fairlift_tenant_latency_target_seconds", "The tenant's latency target.", |row| {
-            row.latency.map(|standing| standing.target.as_nanos() as f64 / 1e9)
+            Some(Number(seconds(row.latency?.target)))
         }),
         (
             "fairlift_tenant_latency_met",
             "The part of the last 60 seconds with operations in which the latency target was met.",
-            |row| row.latency.as_ref().and_then(Standing::met),
+            |row| Some(Number(row.latency?.met()?)),
         ),
         (
             "fairlift_tenant_latency_given_up",
             "Whether the latency target is given up (1), because the disk cannot meet it.",
-            |row| row.latency.map(|standing| f64::from(u8::from(standing.room == Room::GivenUp))),
+            |row| Some(Number((row.latency?.room == Room::GivenUp).into())),
         ),
     ];
-    for (name, says, of) in gauges {
-        out.metric("gauge", name, says);
-        for row in rows {
-            if let Some(value) = of(row) {
-                out.gauge(&row.labels, value);
-            }
-        }
-    }
-    let counters: [Described<OfGroup>; 2] = [
-        ("fairlift_tenant_device_seconds", "Device time of the tenant.", |group| group.figures.had),
+    out.table("gauge", rows, &gauges);
+    let counters: [MetricRow<TenantRow<'_>>; 6] = [
+        ("fairlift_tenant_device_seconds", "Device time of the tenant.", |row| Some(Time(row.group.figures.had))),
         (
             "fairlift_tenant_active_seconds",
             "Time the tenant's connections had operations outstanding, added up.",
-            |group| group.figures.stats.time_active(),
+            |row| Some(Time(row.group.figures.stats.time_active())),
         ),
-    ];
-    for (name, says, of) in counters {
-        out.metric("counter", name, says);
-        rows.iter().for_each(|row| out.seconds(&row.labels, of(row.group)));
-    }
-}
-
-/// Reads through the page cache, of tenants that have some.
-fn of_cache(rows: &[TenantRow<'_>], out: &mut Lines) {
-    let counters: [Described<OfCache>; 4] = [
-        ("fairlift_tenant_cached_reads", "Reads that the page cache answered.", |cache| cache.hits),
-        ("fairlift_tenant_cached_bytes", "Bytes that the page cache answered.", |cache| cache.hit_bytes),
-        ("fairlift_tenant_missed_reads", "Reads through the page cache that the disk answered.", |cache| cache.misses),
-        ("fairlift_tenant_missed_bytes", "Bytes read through the page cache that the disk answered.", |cache| {
-            cache.miss_bytes
+        ("fairlift_tenant_cached_reads", "Reads that the page cache answered.", |row| Some(Count(row.cache()?.hits))),
+        ("fairlift_tenant_cached_bytes", "Bytes that the page cache answered.", |row| {
+            Some(Count(row.cache()?.hit_bytes))
+        }),
+        ("fairlift_tenant_missed_reads", "Reads through the page cache that the disk answered.", |row| {
+            Some(Count(row.cache()?.misses))
+        }),
+        ("fairlift_tenant_missed_bytes", "Bytes read through the page cache that the disk answered.", |row| {
+            Some(Count(row.cache()?.miss_bytes))
         }),
     ];
-    for (name, says, of) in counters {
-        out.metric("counter", name, says);
-        for row in rows.iter().filter(|row| row.stats().cache() != Cache::default()) {
-            out.count(&row.labels, of(&row.stats().cache()));
-        }
-    }
+    out.table("counter", rows, &counters);
 }
+
+type OfBounds = fn(&Bounds) -> Rates;
 
 /// The bounds of groups, on all disks together.
 fn of_bounds(bounds: &[(&String, &Bounds)], out: &mut Lines) {
-    let kinds: [Described<OfBounds>; 2] = [
+    let kinds: [(&str, &str, OfBounds); 2] = [
         ("fairlift_tenant_max", "The tenant's ceiling, in bytes or operations a second.", |bounds| bounds.ceiling.max),
         ("fairlift_tenant_min", "The tenant's floor, in bytes or operations a second.", |bounds| bounds.floor),
     ];
@@ -179,52 +152,42 @@ fn of_bounds(bounds: &[(&String, &Bounds)], out: &mut Lines) {
         out.metric("gauge", name, says);
         for (group, bounds) in bounds {
             for (rate, amount) in of(bounds).iter() {
-                out.gauge(&format!("tenant=\"{}\",rate=\"{}\"", escaped(group), rate.name()), amount as f64);
+                out.sample("", &[&labels([("tenant", group), ("rate", rate.name())])], Number(amount as f64));
             }
         }
     }
 }
 
 /// The operations of tenants (metrics.1).
-fn of_operations(rows: &[TenantRow<'_>], out: &mut Lines) {
-    let each = || rows.iter().flat_map(|row| row.operations.iter().map(move |(op, labels)| (row.stats(), *op, labels)));
-    let counters: [Described<OfStats>; 4] = [
-        ("fairlift_operations", "Completed operations.", |stats, op| stats.of(op).ops),
-        ("fairlift_operation_bytes", "Bytes of successful operations.", |stats, op| stats.of(op).bytes),
-        ("fairlift_operation_errors", "Failed operations.", |stats, op| stats.of(op).failed),
-        ("fairlift_operation_merges", "Operations merged into another's request.", |stats, op| stats.of(op).merges),
+fn of_operations(operations: &[(String, (&Stats, Op))], out: &mut Lines) {
+    let counters: [MetricRow<(&Stats, Op)>; 4] = [
+        ("fairlift_operations", "Completed operations.", |(stats, op)| Some(Count(stats.of(*op).ops))),
+        ("fairlift_operation_bytes", "Bytes of successful operations.", |(stats, op)| Some(Count(stats.of(*op).bytes))),
+        ("fairlift_operation_errors", "Failed operations.", |(stats, op)| Some(Count(stats.of(*op).failed))),
+        ("fairlift_operation_merges", "Operations merged into another's request.", |(stats, op)| {
+            Some(Count(stats.of(*op).merges))
+        }),
     ];
-    for (name, says, of) in counters {
-        out.metric("counter", name, says);
-        each().for_each(|(stats, op, labels)| out.count(labels, of(stats, op)));
-    }
+    out.table("counter", operations, &counters);
     let says = "Latency of operations, from arrival to completion, without the reply.";
     out.metric("histogram", "fairlift_operation_seconds", says);
     let ends = ends();
-    for (stats, op, labels) in each() {
-        let Some(latency) = stats.latency(op) else { continue };
-        let times = stats.times(op);
-        out.begin("_sum", labels);
-        out.text.push_str("} ");
-        out.time(times.sum() - times.of(Part::Reply));
+    for (labels, (stats, op)) in operations {
+        let Some(latency) = stats.latency(*op) else { continue };
+        let times = stats.times(*op);
+        out.sample("_sum", &[labels], Time(times.sum() - times.of(Part::Reply)));
         let counts = below(latency);
-        out.begin("_count", labels);
-        out.text.push_str("} ");
-        out.whole(counts.last().copied().unwrap_or_default());
+        out.sample("_count", &[labels], Count(counts.last().copied().unwrap_or_default()));
         for (end, count) in ends.iter().zip(counts) {
-            out.begin("_bucket", labels);
-            out.text.push_str(end);
-            out.whole(count);
+            out.sample("_bucket", &[labels, end], Count(count));
         }
     }
     let says = "Time of operations by the cause of the wait; all parts but the reply add up to the latency.";
     out.metric("counter", "fairlift_operation_part_seconds", says);
-    for (stats, op, labels) in each() {
-        let times = stats.times(op);
+    for (labels, (stats, op)) in operations {
+        let times = stats.times(*op);
         for part in Part::ALL.into_iter().filter(|part| times.of(*part) > Duration::ZERO) {
-            out.begin(out.suffix, labels);
-            [",part=\"", part.name(), "\"} "].into_iter().for_each(|piece| out.text.push_str(piece));
-            out.time(times.of(part));
+            out.sample("_total", &[labels, ",part=\"", part.name(), "\""], Time(times.of(part)));
         }
     }
 }
@@ -263,7 +226,8 @@ mod tests {
             began: None,
         };
         let share = Share { had: 0.25, due: 0.5, by: By::Weight, waits: Waits::NONE };
-        let rows = [TenantRow::new("d", &group, Some(0.75), Some(share), None)];
+        let (entitled, share) = (Some(0.75), Some(share));
+        let row = || TenantRow { disk: "d", group: &group, entitled, share, latency: None, pool: None };
         let labels = r#"disk="d",tenant="/a\"\\\n😀""#;
         for (format, wanted) in [
             (
@@ -292,7 +256,7 @@ mod tests {
                 ],
             ),
         ] {
-            let text = lines(&rows, &[], format).end();
+            let text = lines(vec![row()], &[], format).end();
             for line in wanted {
                 assert!(text.contains(&line), "{line}: {text}");
             }
