@@ -38,26 +38,28 @@ const ROUNDS: u32 = 8;
 const HALVES: u32 = 60;
 
 /// The tenants that share a disk at present, below their groups, and the part that each is due.
-#[derive(Debug)]
-pub(crate) struct Entitlement {
+#[derive(Default, Debug)]
+pub struct Entitlement {
     nodes: Vec<Node>,
     /// By group: its node, if it has one by now.
     of_group: Vec<u32>,
 }
 
 impl Entitlement {
-    pub(crate) const fn new() -> Self {
+    /// An empty tree; [`clear`](Self::clear) begins.
+    #[must_use]
+    pub const fn new() -> Self {
         Self { nodes: Vec::new(), of_group: Vec::new() }
     }
 
     /// Reserves room for `groups` and `tenants`: none is allocated later.
-    pub(crate) fn reserve(&mut self, groups: usize, tenants: usize) {
+    pub fn reserve(&mut self, groups: usize, tenants: usize) {
         self.of_group.resize(self.of_group.len().max(groups), NIL);
         self.nodes.reserve((groups + tenants + 1).saturating_sub(self.nodes.len()));
     }
 
     /// Begins anew, with nobody there.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.of_group.fill(NIL);
         self.nodes.clear();
         self.nodes.push(Node::new(NIL, 0.0));
@@ -68,12 +70,7 @@ impl Entitlement {
 
     /// A tenant is there: in a group, whose ancestors `above` knows with their weights; `weight` is that of a stream in the
     /// root, and `None` if the tenant is the group itself. Answers which node it is.
-    pub(crate) fn add(
-        &mut self,
-        group: GroupId,
-        weight: Option<u32>,
-        above: impl Fn(GroupId) -> (GroupId, u32),
-    ) -> u32 {
+    pub fn add(&mut self, group: GroupId, weight: Option<u32>, above: impl Fn(GroupId) -> (GroupId, u32)) -> u32 {
         let of_group = self.add_group(group, &above);
         match weight {
             Some(weight) => self.push(of_group, weight.into()),
@@ -101,17 +98,18 @@ impl Entitlement {
     }
 
     /// Sets the most that a tenant can use.
-    pub(crate) fn demand(&mut self, node: u32, demand: f64) {
+    pub fn demand(&mut self, node: u32, demand: f64) {
         self.nodes[node as usize].demand = demand;
     }
 
     /// Sets the least that a node is due, as far as it can use it (due.2); until [`Entitlement::clear`].
-    pub(crate) fn floor(&mut self, node: u32, floor: f64) {
+    pub fn floor(&mut self, node: u32, floor: f64) {
         self.nodes[node as usize].floor = floor;
     }
 
     /// The node of a group, which [`add`](Entitlement::add) has made.
-    pub(crate) fn of_group(&self, group: GroupId) -> Option<u32> {
+    #[must_use]
+    pub fn of_group(&self, group: GroupId) -> Option<u32> {
         self.of_group.get(usize::from(group.0)).copied().filter(|node| *node != NIL)
     }
 
@@ -120,8 +118,16 @@ impl Entitlement {
         self.nodes.iter_mut().for_each(|node| node.demand = 0.0);
     }
 
-    pub(crate) fn part(&self, node: u32) -> f64 {
+    /// The part that a node is due.
+    #[must_use]
+    pub fn part(&self, node: u32) -> f64 {
         self.nodes[node as usize].part
+    }
+
+    /// The floor of a node, with those below it, as far as it can use that.
+    #[must_use]
+    pub fn least(&self, node: u32) -> f64 {
+        self.nodes[node as usize].floor
     }
 
     /// The sum of all parts.
@@ -130,7 +136,7 @@ impl Entitlement {
     }
 
     /// Adds up the demands of children, once those of all tenants are known.
-    pub(crate) fn add_up(&mut self) {
+    pub fn add_up(&mut self) {
         // A node comes after the one above it.
         for at in (1..self.nodes.len()).rev() {
             let Node { above, demand, .. } = self.nodes[at];
@@ -153,7 +159,7 @@ impl Entitlement {
     }
 
     /// Divides `whole` (due.1).
-    pub(crate) fn divide(&mut self, whole: f64) {
+    pub fn divide(&mut self, whole: f64) {
         self.nodes[ROOT as usize].part = whole;
         for at in 0..self.nodes.len() {
             self.divide_node(at);

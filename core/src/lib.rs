@@ -33,7 +33,7 @@ extern crate alloc;
 
 pub mod ceiling;
 pub mod cost_model;
-mod entitlement;
+pub mod entitlement;
 mod floors;
 pub mod flush;
 pub mod gateways;

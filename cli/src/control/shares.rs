@@ -32,9 +32,10 @@ use fairlift::control::State;
 use fairlift::control::view::DiskView;
 use fairlift_core::ceiling::{Rate, Rates};
 use fairlift_core::cost_model::Model;
+use fairlift_core::entitlement::Entitlement;
 use fairlift_core::stats::Counters;
 use fairlift_core::waits::Part;
-use fairlift_core::{Op, Weight};
+use fairlift_core::{GroupId, Op, Weight};
 
 use super::activity::{Activity, seconds};
 
@@ -82,13 +83,8 @@ pub(super) enum By {
 }
 
 impl By {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Weight => "weight",
-            Self::Demand => "demand",
-            Self::Max => "max",
-            Self::Min => "min",
-        }
+    pub(super) fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 }
 
@@ -115,11 +111,12 @@ pub(super) fn shares<'a>(
     let whole = length * f64::from(disk.queues.max(1));
     let had: BTreeMap<&str, f64> = had(disk, rows).into_iter().map(|(path, had)| (path, had / whole)).collect();
     let floors = state.config.bounds.iter().filter_map(|(path, bounds)| {
-        let members = members(rows, path);
-        let (ops, had) = members.fold(([Counters::default(); 2], 0.0), |(ops, sum), (path, activity)| {
-            ([0, 1].map(|way| added(&ops[way], &activity.data[way])), sum + had[path])
-        });
-        Some((&**path, had * floor(&bounds.floor, &ops, length)?))
+        let (mut ops, mut sum) = ([Counters::default(); 2], 0.0);
+        for (path, activity) in members(rows, path) {
+            ops.iter_mut().zip(&activity.data).for_each(|(ops, more)| ops.add(more));
+            sum += had[path];
+        }
+        Some((&**path, sum * floor(&bounds.floor, &ops, length)?))
     });
     let data = |path: &str| had[path] - rows[path].flushed / whole;
     let sums = |of: &dyn Fn(&str) -> f64| rows.keys().map(|path| of(path)).sum::<f64>();
@@ -164,7 +161,8 @@ pub(super) fn by_weight<'a>(state: &State, active: impl Iterator<Item = &'a str>
 /// share.1: in seconds.
 fn had<'a>(disk: &DiskView, rows: &BTreeMap<&'a str, Activity>) -> BTreeMap<&'a str, f64> {
     let busy: f64 = rows.values().map(|activity| activity.had).sum();
-    let model = model(disk);
+    // The costs that the disk's scheduler has learned.
+    let model = Model::of_counters(|name| disk.counters.get(name).copied());
     let cost = |activity: &Activity| match model {
         Some(model) => cost(&model, activity),
         None if disk.queues > 1 => activity.in_device(1.0),
@@ -173,11 +171,6 @@ fn had<'a>(disk: &DiskView, rows: &BTreeMap<&'a str, Activity>) -> BTreeMap<&'a 
     let all: f64 = rows.values().map(cost).sum();
     let part = |activity: &Activity| if all > 0.0 { busy * cost(activity) / all } else { activity.had };
     rows.iter().map(|(path, activity)| (*path, part(activity) + activity.flushed)).collect()
-}
-
-/// The costs that the disk's scheduler has learned.
-fn model(disk: &DiskView) -> Option<Model> {
-    Model::of_counters(|name| disk.counters.get(name).copied())
 }
 
 /// The cost of a group's operations, in seconds of the disk. Discards and writes of zeroes count as reads of 4 KiB, as for the scheduler.
@@ -221,10 +214,6 @@ fn members<'b, 'a>(
     own.into_iter().chain(rest.take_while(move |(path, _)| path.starts_with(&below)))
 }
 
-fn added(one: &Counters, other: &Counters) -> Counters {
-    Counters { ops: one.ops + other.ops, bytes: one.bytes + other.bytes, ..*one }
-}
-
 /// share.4: how many times as much as was done a floor is; `None`: there is none, or nothing was done that it counts.
 fn floor(floor: &Rates, done: &[Counters; 2], length: f64) -> Option<f64> {
     let times = |(rate, amount): (Rate, u64)| {
@@ -241,98 +230,49 @@ fn divide<'a>(
     floors: &BTreeMap<&str, f64>,
 ) -> BTreeMap<&'a str, (f64, By)> {
     let groups = &state.config.groups;
-    let numbers: BTreeMap<&str, usize> = groups.iter().enumerate().map(|(at, group)| (&*group.path, at)).collect();
-    let mut tree: Vec<Claim> = groups
-        .iter()
-        .map(|group| Claim {
-            above: group.parent.map(|parent| usize::from(parent.0)),
-            weight: group.weight.into(),
-            least: floors.get(&*group.path).copied().unwrap_or_default(),
-            ..Claim::default()
+    let numbers: BTreeMap<&str, GroupId> = groups.iter().map(|group| &*group.path).zip((0..).map(GroupId)).collect();
+    let above = |id: GroupId| {
+        let group = &groups[usize::from(id.0)];
+        (group.parent.unwrap_or(GroupId::ROOT), group.weight.into())
+    };
+    let mut parts = Entitlement::new();
+    parts.reserve(groups.len(), wants.len());
+    parts.clear();
+    let there = wants.iter().filter_map(|(path, want)| Some((*path, want, *numbers.get(path)?)));
+    let tenants: Vec<_> = there
+        .map(|(path, want, group)| {
+            // A group's own operations compete with the groups below it, as one of the default weight.
+            let node = parts.add(group, Some(Weight::DEFAULT.into()), above);
+            parts.demand(node, want.most);
+            (path, want, node, group)
         })
         .collect();
-    // A group's own operations compete with the groups below it, as one of the default weight.
-    let mut leaves = Vec::new();
-    for (path, want) in wants {
-        if let Some(above) = numbers.get(path) {
-            leaves.push((*path, want, tree.len(), *above));
-            let weight = Weight::DEFAULT.into();
-            tree.push(Claim { above: Some(*above), weight, most: want.most, ..Claim::default() });
+    for (path, floor) in floors {
+        if let Some(node) = numbers.get(path).and_then(|group| parts.of_group(*group)) {
+            parts.floor(node, *floor);
         }
     }
-    // Groups come after those above them.
-    let mut below = vec![Vec::new(); groups.len()];
-    for at in (0..tree.len()).rev() {
-        let Claim { above, least, sum, most, .. } = tree[at];
-        tree[at].least = least.max(sum).min(most);
-        if let Some(above) = above.filter(|_| most > 0.0) {
-            tree[above].sum += tree[at].least;
-            tree[above].most += most;
-            below[above].push(at);
-        }
-    }
-    tree[0].part = whole;
-    for (at, below) in below.iter().enumerate() {
-        fill(&mut tree, below, at);
-    }
-    let result = |(path, want, at, above): (&'a str, &Want, usize, usize)| {
-        let (part, near) = (tree[at].part, 1e-9 * whole);
+    parts.add_up();
+    parts.divide(whole);
+    let result = |(path, want, node, group): (&'a str, &Want, u32, GroupId)| {
+        let (part, near) = (parts.part(node), 1e-9 * whole);
+        let is_least = |node| parts.least(node) > 0.0 && parts.part(node) <= parts.least(node) + near;
         let by = match () {
             () if want.is_held => By::Max,
             () if part >= want.most - near => By::Demand,
-            () if tree[above].least > 0.0 && tree[above].part <= tree[above].least + near => By::Min,
+            () if parts.of_group(group).is_some_and(is_least) => By::Min,
             () => By::Weight,
         };
         (path, (part, by))
     };
-    leaves.into_iter().map(result).collect()
-}
-
-/// A group, or its own streams.
-#[derive(Clone, Copy, Default, Debug)]
-struct Claim {
-    above: Option<usize>,
-    weight: f64,
-    /// Its least due, that of those below it, and the part that it could use.
-    least: f64,
-    sum: f64,
-    most: f64,
-    part: f64,
-}
-
-/// Divides what a group is due among those below it, by weight: each no less than its least, and no more than its most.
-fn fill(tree: &mut [Claim], below: &[usize], group: usize) {
-    let sum = |tree: &[Claim], of: fn(&Claim) -> f64| below.iter().map(|at| of(&tree[*at])).sum::<f64>();
-    let (mut left, least) = (tree[group].part, sum(tree, |node| node.least));
-    if least >= left && least > 0.0 {
-        below.iter().for_each(|at| tree[*at].part = tree[*at].least * left / least);
-        return;
-    }
-    let mut free = below.to_vec();
-    while !free.is_empty() {
-        let level = left / free.iter().map(|at| tree[*at].weight).sum::<f64>();
-        let off = |node: &Claim| (level * node.weight).clamp(node.least, node.most) - level * node.weight;
-        let excess: f64 = free.iter().map(|at| off(&tree[*at])).sum();
-        let before = free.len();
-        free.retain(|at| {
-            let off = off(&tree[*at]);
-            let node = &mut tree[*at];
-            let is_bound = (off > 0.0 && excess >= 0.0) || (off < 0.0 && excess <= 0.0);
-            node.part = level * node.weight + off;
-            left -= if is_bound { node.part } else { 0.0 };
-            !is_bound
-        });
-        if free.len() == before {
-            return;
-        }
-    }
+    tenants.into_iter().map(result).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use fairlift::config::{Config, Disk};
-    use fairlift_core::{Group, GroupId, sched};
+    use fairlift_core::{Group, sched};
 
     fn state() -> State {
         let group = |path: &str, parent, weight| Group {
