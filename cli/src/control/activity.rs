@@ -7,7 +7,7 @@ use fairlift::control::view::DiskView;
 use fairlift::control::{State, View};
 use fairlift_core::queue::Figures;
 use fairlift_core::stats::{Cache, Counters, Histogram};
-use fairlift_core::waits::{Part, Times};
+use fairlift_core::waits::{Doing, Part, Times};
 use fairlift_core::{Duration, Op};
 
 use super::shares::Waits;
@@ -40,37 +40,26 @@ pub(super) struct Activity {
     pub(super) in_flight: u32,
 }
 
-/// For how long commands of a group's clients on a disk have waited outside the queues, in nanoseconds, added up.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Outside {
-    /// Not taken in, for want of memory and of room.
-    memory: u64,
-    room: u64,
-    /// Replies that are not taken.
-    reply: u64,
-}
+/// How long commands of a group's clients have waited outside the queues of a disk, added up: not taken in, for want of memory or room, or with
+/// replies that are not taken. By disk and group, at one moment; a client's disk is that of its export.
+pub(super) type Outside<'a> = BTreeMap<(&'a str, &'a str), Times>;
 
-/// The waits outside at one moment, by disk and group: a client's are those of the disk that its export is on.
-pub(super) type AllOutside<'a> = BTreeMap<(&'a str, &'a str), Outside>;
-
-pub(super) fn outside<'a>(state: &'a State, view: &View) -> AllOutside<'a> {
+pub(super) fn outside<'a>(state: &'a State, view: &View) -> Outside<'a> {
     let config = &state.config;
     let place = |export: &'a Export| {
         let (disk, group) = (&config.disks[export.disk?].name, &config.groups[usize::from(export.group.0)].path);
         Some((&*export.name, (&**disk, &**group)))
     };
     let places: BTreeMap<&str, (&str, &str)> = config.exports.iter().filter_map(place).collect();
-    let mut all = AllOutside::new();
+    let mut all = Outside::new();
     for client in view.clients.iter().filter(|client| client.held.is_some() || client.unsent.is_some()) {
         let Some(place) = client.export.as_deref().and_then(|name| places.get(name)) else { continue };
         let outside = all.entry(*place).or_default();
-        match client.held {
-            Some((Part::Memory, since)) => outside.memory += view.at.since(since).as_nanos(),
-            Some((Part::Room, since)) => outside.room += view.at.since(since).as_nanos(),
-            _ => {}
+        if let Some((part, since)) = client.held {
+            outside.spend(part, view.at.since(since));
         }
         if let Some((count, since)) = client.unsent {
-            outside.reply += count * view.at.since(since).as_nanos();
+            outside.spend(Part::Reply, Duration::from_nanos(count * view.at.since(since).as_nanos()));
         }
     }
     all
@@ -82,11 +71,11 @@ pub(super) struct All<'a> {
     now: BTreeMap<&'a str, &'a Figures>,
     was: BTreeMap<&'a str, &'a Figures>,
     /// The waits outside at both moments.
-    outside: [AllOutside<'a>; 2],
+    outside: &'a [Outside<'a>; 2],
 }
 
 impl<'a> All<'a> {
-    pub(super) fn new(disk: &'a DiskView, was: Option<&'a DiskView>, outside: [AllOutside<'a>; 2]) -> Self {
+    pub(super) fn new(disk: &'a DiskView, was: Option<&'a DiskView>, outside: &'a [Outside<'a>; 2]) -> Self {
         let by_path = |disk: &'a DiskView| disk.groups.iter().map(|group| (&*group.path, &group.figures));
         // A group that has come since the first look begins with what it had before it went.
         let began = disk.groups.iter().filter_map(|group| Some((&*group.path, &**group.began.as_ref()?)));
@@ -108,21 +97,14 @@ impl<'a> All<'a> {
 
     pub(super) fn of(&self, path: &str) -> Activity {
         let Some(now) = self.now.get(path) else { return Activity::default() };
-        let mut activity = Activity::of(now);
-        if let Some(was) = self.was.get(path) {
-            activity = activity.since(&Activity::of(was));
-        }
+        let was = self.was.get(path).map(|was| Activity::of(was)).unwrap_or_default();
+        let mut activity = Activity::of(now).since(&was);
         let [before, after] =
             [0, 1].map(|at: usize| self.outside[at].get(&(self.disk, path)).copied().unwrap_or_default());
-        let mut spend = |part, before, after: u64| {
-            let more = after.saturating_sub(before);
-            activity.times.spend(part, Duration::from_nanos(more));
-            more as f64 / 1e9
-        };
-        spend(Part::Reply, before.reply, after.reply);
-        let held = spend(Part::Memory, before.memory, after.memory) + spend(Part::Room, before.room, after.room);
+        let outside = after.since(&before);
+        activity.times.add(&outside);
         if activity.open == 0 {
-            activity.active += held;
+            activity.active += seconds(outside.of(Part::Memory)) + seconds(outside.of(Part::Room));
         }
         activity
     }
@@ -172,7 +154,6 @@ impl Activity {
         activity
     }
 
-    /// The work since `was`.
     pub(super) fn since(mut self, was: &Self) -> Self {
         self.times = self.times.since(&was.times);
         self.flush = self.flush.since(&was.flush);
@@ -251,6 +232,12 @@ impl Activity {
             (part, if all > 0.0 { time / all } else { 0.0 })
         })
     }
+}
+
+/// The part of the time between two looks in which a disk did something.
+pub(super) fn doing(disk: &DiskView, was: Option<&DiskView>, length: f64, of: fn(&Doing) -> Duration) -> f64 {
+    let was = was.map_or(0.0, |was| seconds(of(&was.doing)));
+    ((seconds(of(&disk.doing)) - was) / length / f64::from(disk.queues.max(1))).clamp(0.0, 1.0)
 }
 
 pub(super) fn seconds(time: Duration) -> f64 {

@@ -49,16 +49,10 @@ struct Sample {
 }
 
 struct SampleRow {
-    /// Shared by the rows of a tenant.
-    of: Arc<TenantKey>,
+    /// The path and the disk, shared by the rows of a tenant.
+    of: Arc<[String; 2]>,
     /// By [`KEYS`]; `NaN`: there is no such figure.
     figures: [f32; KEYS.len()],
-}
-
-#[derive(PartialEq)]
-struct TenantKey {
-    path: String,
-    disk: String,
 }
 
 impl History {
@@ -72,7 +66,7 @@ impl History {
         let Some(after) = handle.view(true) else { return };
         let mut kept = self.kept();
         if let Some(before) = kept.before.take() {
-            let status = status::status(&state, &before, &after, seconds(after.at.since(before.at)));
+            let status = status::status(&state, [&before, &after], &[]);
             kept.add(after.at, status["tenants"].as_array().map_or(&[], Vec::as_slice));
         }
         kept.before = Some(after);
@@ -121,8 +115,7 @@ impl Recorded {
         let number = |tenant: &Value, key| tenant[key].as_f64().map_or(f32::NAN, |number| number as f32);
         let last: &[SampleRow] = self.samples.back().map_or(&[], |sample| &sample.rows);
         let row = |tenant: &Value| {
-            let [path, disk] = ["path", "disk"].map(|key| tenant[key].as_str().unwrap_or_default().to_owned());
-            let of = TenantKey { path, disk };
+            let of = ["path", "disk"].map(|key| tenant[key].as_str().unwrap_or_default().to_owned());
             let same = last.iter().find(|row| *row.of == of).map(|row| Arc::clone(&row.of));
             SampleRow { of: same.unwrap_or_else(|| Arc::new(of)), figures: KEYS.map(|key| number(tenant, key)) }
         };
@@ -139,8 +132,7 @@ impl Recorded {
 impl Serialize for SampleRow {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(None)?;
-        map.serialize_entry("path", &self.of.path)?;
-        map.serialize_entry("disk", &self.of.disk)?;
+        ["path", "disk"].iter().zip(&*self.of).try_for_each(|(key, name)| map.serialize_entry(key, name))?;
         KEYS.iter().zip(&self.figures).try_for_each(|(key, figure)| map.serialize_entry(key, figure))?;
         map.end()
     }

@@ -4,10 +4,10 @@
 //! divided (docs/cluster.md). Example: `pool` of a tenant is {"had": 0.25, "here": 0.20, "due": 0.25}: a quarter of all gateways' service was
 //! this group's, most of it here, and a quarter was due.
 
-use std::fmt::Write as _;
-
 use fairlift::gateways::{Due, GatewayView, PoolView};
 use serde_json::{Value, json};
+
+use super::activity::seconds;
 
 /// Parts of less are not told of.
 const LEAST: f64 = 0.0005;
@@ -18,12 +18,10 @@ pub(super) fn of<'a>(pools: &'a [PoolView], disk: &str, path: &str) -> Option<&'
 }
 
 /// The key `pool` of a tenant.
-pub(super) fn beside(pools: &[PoolView], disk: &Value, path: &Value) -> Value {
-    let found = disk.as_str().zip(path.as_str()).and_then(|(disk, path)| of(pools, disk, path));
-    found.map_or(Value::Null, |due| json!({"had": due.served, "here": due.here, "due": due.due}))
+pub(super) fn shown(pools: &[PoolView], disk: &str, path: &str) -> Value {
+    of(pools, disk, path).map_or(Value::Null, |due| json!({"had": due.served, "here": due.here, "due": due.due}))
 }
 
-/// All pools, with their gateways and the groups that were told of.
 pub(super) fn gateways(pools: &[PoolView]) -> Value {
     pools.iter().map(pool).collect()
 }
@@ -43,7 +41,7 @@ fn pool(pool: &PoolView) -> Value {
         })
     };
     let group = |(path, due): (&String, &Due)| {
-        let mut shown = beside(std::slice::from_ref(pool), &pool.disk.as_str().into(), &path.as_str().into());
+        let mut shown = shown(std::slice::from_ref(pool), &pool.disk, path);
         shown["path"] = path.as_str().into();
         shown["weight"] = due.settings.weight.get().into();
         shown["wrong"] = due.differs.then_some("set otherwise at another gateway: what was changed last holds").into();
@@ -53,7 +51,7 @@ fn pool(pool: &PoolView) -> Value {
         "disk": pool.disk,
         "shares": pool.place,
         "gateway": pool.gateway,
-        "heard_seconds": pool.heard.map(|since| since.as_nanos() as f64 / 1e9),
+        "heard_seconds": pool.heard.map(seconds),
         "trouble": pool.trouble,
         "depth": pool.pool_depth,
         "room": pool.room.as_ref().map(|(group, part)| json!({"group": group, "part": part})),
@@ -63,20 +61,14 @@ fn pool(pool: &PoolView) -> Value {
 }
 
 fn wrong(pool: &PoolView, seen: &GatewayView) -> Option<String> {
-    let mut all = Vec::new();
-    match &pool.trouble {
-        Some(why) if seen.is_own => all.push(format!("does not hear the others: {why}")),
-        _ => {}
-    }
-    if seen.is_gone {
-        all.push("gone: its part is the others'".into());
-    }
-    if seen.is_unreadable {
-        all.push("its last report cannot be read".into());
-    }
-    if seen.is_twin {
-        all.push("another gateway has this name".into());
-    }
+    let deaf = pool.trouble.as_ref().filter(|_| seen.is_own).map(|why| format!("does not hear the others: {why}"));
+    let marks = [
+        (seen.is_gone, "gone: its part is the others'"),
+        (seen.is_unreadable, "its last report cannot be read"),
+        (seen.is_twin, "another gateway has this name"),
+    ];
+    let marks = marks.into_iter().filter(|(is_so, _)| *is_so).map(|(_, says)| says.to_owned());
+    let all: Vec<_> = deaf.into_iter().chain(marks).collect();
     (!all.is_empty()).then(|| all.join("; "))
 }
 
@@ -84,9 +76,8 @@ fn wrong(pool: &PoolView, seen: &GatewayView) -> Option<String> {
 pub(super) fn warnings(pools: &[PoolView]) -> impl Iterator<Item = String> {
     pools.iter().flat_map(|pool| {
         pool.gateways.iter().filter_map(move |seen| {
-            let mut says = format!("disk {:?}: gateway {:?}: ", pool.disk, seen.name);
-            write!(says, "{}", wrong(pool, seen)?).ok()?;
-            Some(says)
+            let wrong = wrong(pool, seen)?;
+            Some(format!("disk {:?}: gateway {:?}: {wrong}", pool.disk, seen.name))
         })
     })
 }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairlift::config::Config;
 use fairlift::control::{State, View};
+use fairlift::gateways::PoolView;
+use fairlift_core::Duration;
 use fairlift_core::objective::{Room, Standing};
 use fairlift_core::stats::Histogram;
 use fairlift_core::waits::Doing;
@@ -11,20 +13,21 @@ use serde_json::{Value, json};
 
 use super::activity::{self, Activity, All};
 use super::shares::{Share, Waits};
-use super::{shares, show};
+use super::{pools, shares, show};
 
 /// The least part of its time that is told of a tenant.
 const LEAST: f64 = 0.01;
 
 /// The work between two looks at a server.
-pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -> Value {
+pub(super) fn status(state: &State, [before, after]: [&View; 2], pools: &[PoolView]) -> Value {
+    let seconds = activity::seconds(after.at.since(before.at));
     let mut disks = Vec::new();
     let mut tenants = Vec::new();
     let outside = [before, after].map(|view| activity::outside(state, view));
-    let exports = exports(state);
+    let (exports, weights) = (exports(state), weights(state));
     for disk in &after.disks {
         let was = before.disks.iter().find(|old| old.name == disk.name);
-        let all = All::new(disk, was, outside.clone());
+        let all = All::new(disk, was, &outside);
         let rows: BTreeMap<&str, Activity> = all.paths().map(|path| (path, all.of(path))).collect();
         let sum = |of: fn(&Activity) -> f64| rows.values().map(of).sum::<f64>();
         let (bytes, ops) = (sum(|activity| activity.bytes as f64), sum(|activity| activity.ops as f64));
@@ -34,7 +37,6 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
         let there = exports.get(&*disk.name);
         let mut paths: BTreeSet<&str> = rows.keys().copied().collect();
         paths.extend(there.into_iter().flat_map(BTreeMap::keys));
-        let weights = weights(state);
         for path in paths {
             let activity = rows.get(path).unwrap_or(&none);
             let part = |mine: f64, all: f64| if all > 0.0 { mine / all } else { 0.0 };
@@ -67,14 +69,12 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
                 "waiting": activity.open.saturating_sub(activity.in_flight),
                 "connections": activity.streams,
                 "waits": waits(activity, share.copied(), seconds),
+                "pool": pools::shown(pools, &disk.name, path),
             });
             show::bounds(&state.config, path, &mut tenant);
             tenants.push(tenant);
         }
-        let doing = |of: fn(&Doing) -> fairlift_core::Duration| {
-            let was = was.map_or(0.0, |was| activity::seconds(of(&was.doing)));
-            ((activity::seconds(of(&disk.doing)) - was) / seconds / f64::from(disk.queues.max(1))).clamp(0.0, 1.0)
-        };
+        let doing = |of: fn(&Doing) -> Duration| activity::doing(disk, was, seconds, of);
         disks.push(json!({
             "name": disk.name,
             "scheduler": disk.scheduler.name(),
@@ -118,8 +118,7 @@ pub(super) fn warnings(view: &View) -> impl Iterator<Item = String> {
     short.chain(given_up).chain(parted).chain(doubt)
 }
 
-/// The parts of a tenant's time, those below a hundredth left out: a [`Part`](fairlift_core::waits::Part), or `client` for the client's
-/// pauses. Empty: it has asked for nothing.
+/// The parts of a tenant's time by their names, with `client` for the client's pauses, from [`LEAST`] on. Empty: it has asked for nothing.
 fn waits(activity: &Activity, share: Option<Share>, seconds: f64) -> Value {
     if !activity.is_active() {
         return json!({});

@@ -26,7 +26,6 @@ struct Taking {
     /// By the server's clock.
     began: Option<Instant>,
     lost: u64,
-    begun: bool,
 }
 
 /// Takes a trace for so long, of an export or of all, while the client may go on.
@@ -38,7 +37,7 @@ pub(super) fn answer(
 ) -> Response {
     let end = tokio::time::Instant::now() + time;
     let (say, hear) = tokio::sync::mpsc::channel(1);
-    tokio::spawn(Taking { trace, export, end, began: None, lost: 0, begun: false }.tell(say, may_go_on));
+    tokio::spawn(Taking { trace, export, end, began: None, lost: 0 }.tell(say, may_go_on));
     let pieces = futures_util::stream::unfold(hear, |mut hear| async {
         Some((Ok::<_, std::convert::Infallible>(hear.recv().await?), hear))
     });
@@ -48,37 +47,39 @@ pub(super) fn answer(
 impl Taking {
     /// Tells a client its trace piece by piece, as fast as it reads. The trace ends in time also if the client has not read all: the last piece waits for it.
     async fn tell(mut self, say: Sender<Vec<u8>>, may_go_on: Box<dyn Fn() -> bool + Send>) {
+        let mut piece = self.head();
         while may_go_on() {
             let is_over = match tokio::time::timeout_at(self.end, say.reserve()).await {
                 Ok(Err(_)) => return, // it has gone
                 Ok(Ok(_)) => tokio::time::Instant::now() >= self.end,
                 Err(_) => true,
             };
-            let piece = self.piece(is_over);
+            self.add(&mut piece);
             if is_over {
+                Record::message(0, &format!("lost={}", self.lost)).encode(0, &mut piece);
                 drop(self);
                 let _ = say.send(piece).await; // it may have gone
                 return;
             }
-            if !piece.is_empty() && say.send(piece).await.is_err() {
+            if !piece.is_empty() && say.send(std::mem::take(&mut piece)).await.is_err() {
                 return;
             }
             tokio::time::sleep(OFTEN).await;
         }
     }
 
-    fn piece(&mut self, is_last: bool) -> Vec<u8> {
+    /// The time of day, and the names.
+    fn head(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        if !std::mem::replace(&mut self.begun, true) {
-            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            Record::began(now).encode(0, &mut out);
-            for (group, path) in &self.trace.groups {
-                Record::name(*group, path).encode(0, &mut out);
-            }
-            for (disk, name) in self.trace.disks() {
-                Record::disk_name(disk, &name).encode(0, &mut out);
-            }
-        }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Record::began(now).encode(0, &mut out);
+        self.trace.groups.iter().for_each(|(group, path)| Record::name(*group, path).encode(0, &mut out));
+        self.trace.disks().into_iter().for_each(|(disk, name)| Record::disk_name(disk, &name).encode(0, &mut out));
+        out
+    }
+
+    /// Adds the events since it was last asked.
+    fn add(&mut self, out: &mut Vec<u8>) {
         let mut items: Vec<(usize, Item)> = Vec::new();
         self.lost += self.trace.take(&mut |disk, item| items.push((disk, item)));
         items.sort_by_key(|(_, item)| item.at());
@@ -91,17 +92,8 @@ impl Taking {
                 Some(_) => continue,
             };
             if let Some(record) = Record::of(&item, disk, began, start) {
-                record.encode(0, &mut out);
+                record.encode(0, out);
             }
         }
-        if is_last {
-            Record::message(0, &format!("lost={}", self.lost)).encode(0, &mut out);
-        }
-        out
     }
-}
-
-/// Where an export is.
-pub(super) fn find(trace: &Trace, name: &str) -> Option<Traced> {
-    trace.exports.iter().find(|export| export.name == name).cloned()
 }

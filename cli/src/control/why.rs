@@ -19,14 +19,16 @@ use fairlift::access::Grant;
 use fairlift::config::Export;
 use fairlift::control::view::{ClientView, DiskView, GroupView, OwnQueue};
 use fairlift::control::{State, View};
+use fairlift::gateways::PoolView;
 use fairlift_core::ceiling::{Bounds, Rate, Rates};
 use fairlift_core::objective::{Room, SECONDS, Standing};
-use fairlift_core::waits::Part;
+use fairlift_core::waits::{Doing, Part};
 use fairlift_core::{Duration, Op, Weight};
 use serde_json::{Value, json};
 
 use super::activity::{self, Activity, All, seconds};
 use super::evicted::{self, Reads};
+use super::pools;
 use super::shares::{self, By, Share, Waits};
 use super::show;
 
@@ -52,7 +54,7 @@ struct Look<'a> {
     was: Option<&'a DiskView>,
     on_disk: &'a OnDisk<'a>,
     /// Its connections to exports on the disk.
-    clients: Vec<&'a ClientView>,
+    clients: &'a [&'a ClientView],
 }
 
 /// The work of groups on a disk.
@@ -61,7 +63,6 @@ struct OnDisk<'a> {
     shares: BTreeMap<&'a str, Share>,
 }
 
-/// Something that takes time.
 struct Cause {
     name: &'static str,
     /// The part of the time of the tenant's connections.
@@ -69,60 +70,48 @@ struct Cause {
     says: String,
 }
 
-/// The causes of waits of each tenant at a path or below it, on each of its disks.
-pub(super) fn all(role: &Grant, state: &State, before: &View, after: &View, path: &str) -> Value {
+/// The causes of waits of each tenant on each of its disks, of exports that are meant, by themselves or their tenants, and may be seen.
+pub(super) fn why(
+    role: &Grant,
+    state: &State,
+    [before, after]: [&View; 2],
+    pools: &[PoolView],
+    is_meant: impl Fn(&Export, &str) -> bool,
+) -> Vec<Value> {
     let config = &state.config;
-    let below = if path == "/" { "/".to_owned() } else { format!("{path}/") };
+    let seconds = seconds(after.at.since(before.at));
+    // In the root group each connection is a tenant of its own.
+    let place = |export: &Export| (export.group, export.disk);
+    let places: BTreeMap<_, _> = config.exports.iter().map(|export| (&*export.name, place(export))).collect();
+    let mut clients: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for client in &after.clients {
+        let at = client.export.as_deref().and_then(|name| places.get(name).copied());
+        clients.entry(at).or_default().push(client);
+    }
+    let outside = [before, after].map(|view| activity::outside(state, view));
     let mut seen = BTreeSet::new();
     let exports = config.exports.iter().filter(|export| {
         let tenant = &config.groups[usize::from(export.group.0)].path;
-        role.sees(tenant) && (tenant == path || tenant.starts_with(&below)) && seen.insert((tenant, export.disk))
+        role.sees(tenant) && is_meant(export, tenant) && seen.insert(place(export))
     });
     let mut disks = BTreeMap::new();
-    exports.filter_map(|export| of((role, state), before, after, export, &mut disks)).collect()
-}
-
-/// The causes of waits of an export's tenant; `None`: there is no such export that the client may see.
-pub(super) fn why(role: &Grant, state: &State, before: &View, after: &View, export: &str) -> Option<Value> {
-    let found = state.config.exports.iter().find(|one| one.name == export)?;
-    let tenant = &state.config.groups[usize::from(found.group.0)].path;
-    role.sees(tenant).then(|| of((role, state), before, after, found, &mut BTreeMap::new()))?
-}
-
-/// `disks` has the figures of each disk that was looked at.
-fn of<'a>(
-    (role, state): (&'a Grant, &'a State),
-    before: &'a View,
-    after: &'a View,
-    found: &Export,
-    disks: &mut BTreeMap<&'a str, OnDisk<'a>>,
-) -> Option<Value> {
-    let config = &state.config;
-    let disk = &config.disks[found.disk?].name;
-    let place = |name: &str| config.exports.iter().find(|one| one.name == name).map(|one| (one.group, one.disk));
-    // In the root group each connection is a tenant of its own.
-    let is_mine = |client: &&ClientView| client.export.as_deref().and_then(place) == Some((found.group, found.disk));
-    let disk = after.disks.iter().find(|one| one.name == *disk)?;
-    let was = before.disks.iter().find(|one| one.name == disk.name);
-    let length = seconds(after.at.since(before.at));
-    let on_disk = disks.entry(&disk.name).or_insert_with(|| {
-        let all = All::new(disk, was, [before, after].map(|view| activity::outside(state, view)));
-        let rows = all.paths().map(|path| (path, all.of(path))).collect();
-        OnDisk { shares: shares::shares(state, disk, &rows, length), all }
-    });
-    let look = Look {
-        role,
-        state,
-        before,
-        after,
-        seconds: length,
-        tenant: &config.groups[usize::from(found.group.0)].path,
-        disk,
-        was,
-        on_disk,
-        clients: after.clients.iter().filter(is_mine).collect(),
+    let answer = |export: &Export| {
+        let name = &config.disks[export.disk?].name;
+        let disk = after.disks.iter().find(|one| one.name == *name)?;
+        let was = before.disks.iter().find(|one| one.name == *name);
+        let on_disk = disks.entry(name).or_insert_with(|| {
+            let all = All::new(disk, was, &outside);
+            let rows = all.paths().map(|path| (path, all.of(path))).collect();
+            OnDisk { shares: shares::shares(state, disk, &rows, seconds), all }
+        });
+        let clients = clients.get(&Some(place(export))).map_or(&[][..], Vec::as_slice);
+        let tenant = &config.groups[usize::from(export.group.0)].path;
+        let look = Look { role, state, before, after, seconds, tenant, disk, was, on_disk, clients };
+        let mut answer = look.answer(&export.name);
+        answer["pool"] = pools::shown(pools, name, tenant);
+        Some(answer)
     };
-    Some(look.answer(&found.name))
+    exports.filter_map(answer).collect()
 }
 
 impl Look<'_> {
@@ -150,7 +139,7 @@ impl Look<'_> {
             "bps": activity.bytes as f64 / self.seconds,
             "outstanding": outstanding,
             "connections": self.clients.len(),
-            "latency": self.latency(),
+            "latency": null,
             "cache": self.evicted(),
             "causes": causes.iter().map(|Cause { name, part, says }| json!({
                 "cause": name,
@@ -158,9 +147,8 @@ impl Look<'_> {
                 "says": says,
             })).collect::<Value>(),
         });
-        let latency = answer["latency"].take();
         show::bounds(&self.state.config, self.tenant, &mut answer);
-        answer["latency"] = latency; // as it is kept
+        answer["latency"] = json!(self.latency()); // as it is kept
         answer
     }
 
@@ -202,7 +190,6 @@ impl Look<'_> {
         evicted::says(reads(self.tenant), &others, self.seconds, |path| self.role.sees(path))
     }
 
-    /// The share of the disk that the tenant had, and its due.
     fn share(&self) -> Option<Share> {
         self.on_disk.shares.get(self.tenant).copied()
     }
@@ -234,11 +221,10 @@ impl Look<'_> {
             causes.push(self.part(part, share, activity));
         }
         if let Some(worker) = busiest {
-            let of = |cause: &Cause| ["client", "reply", "device", "one at a time"].contains(&cause.name);
             // why.3
-            let (mine, rest): (Vec<_>, Vec<_>) = causes.into_iter().partition(of);
-            causes = rest;
-            causes.push(self.worker(worker, mine.iter().map(|cause| cause.part).sum()));
+            let of = |cause: &mut Cause| ["client", "reply", "device", "one at a time"].contains(&cause.name);
+            let part = causes.extract_if(.., of).map(|cause| cause.part).sum();
+            causes.push(self.worker(worker, part));
         }
         causes
     }
@@ -263,23 +249,18 @@ impl Look<'_> {
         let much = percent(share);
         let tenant = self.tenant;
         let each = each(activity, seconds(activity.times.of(part)));
-        let limits = &self.state.config.limits;
         let (scheduler, outstanding) = (self.disk.scheduler.name(), seconds(activity.times.sum()) / self.seconds);
         let by_stream = outstanding / f64::from(activity.streams.max(1));
         let says = match part {
-            Part::Memory => {
-                let memory = limits.memory >> 20;
-                format!(
-                    "payload memory: {much} of the time its operations wait for some of the server's {memory} MiB (memory)"
-                )
-            }
+            Part::Memory => format!(
+                "payload memory: {much} of the time its operations wait for some of the server's {} MiB (memory)",
+                self.state.config.limits.memory >> 20
+            ),
             Part::Room => format!("{}: {much} of the time; {each}", self.bound(activity)),
-            Part::Limit => {
-                format!(
-                    "its ceiling: {much} of the time its operations are held by {}; {each}",
-                    ceilings(&self.state.config.bounds, self.tenant)
-                )
-            }
+            Part::Limit => format!(
+                "its ceiling: {much} of the time its operations are held by {}; {each}",
+                ceilings(&self.state.config.bounds, tenant)
+            ),
             Part::Others => self.others(activity, share),
             Part::Own => {
                 let most = self.disk.depth;
@@ -290,7 +271,7 @@ impl Look<'_> {
                 )
             }
             Part::Idling => {
-                let of_all = self.of_all(|| format!(", {} of the time", percent(self.doing(|disk| disk.doing.idling))));
+                let of_all = self.of_all(|| format!(", {} of the time", percent(self.doing(|doing| doing.idling))));
                 format!(
                     "the disk is held idle on purpose ({scheduler}, slice_idle){of_all}: {much} of the time of {tenant}"
                 )
@@ -398,7 +379,7 @@ impl Look<'_> {
             && self.role.sees(path)
             && let Some(OwnQueue { takes, most, .. }) = self.disk.own_queue(path)
         {
-            let longer = self.latency_of(path, rounded(1.5 * seconds(takes)));
+            let longer = set_latency(path, rounded(1.5 * seconds(takes)));
             return Some(format!("remedy: at most {most} outstanding, or more weight, or a longer latency ({longer})"));
         }
         let Share { had, due, by, .. } = self.share().filter(|_| is_behind || self.is_short())?;
@@ -468,17 +449,7 @@ impl Look<'_> {
         let least = if outstanding < ONE { alone } else { alone.max(now * of_due) };
         let micros = target(least, p99)?;
         let is_lost = self.disk.given_up.get(self.tenant).is_some_and(|lost| micros <= seconds(*lost) * 1e6);
-        (!is_lost).then(|| format!("a latency ({})", self.latency_of(self.tenant, micros)))
-    }
-
-    /// The command that sets a latency, in microseconds.
-    fn latency_of(&self, path: &str, micros: f64) -> String {
-        let latency = match micros {
-            micros @ 1e6.. => format!("{}s", micros / 1e6),
-            micros @ 1e3.. => format!("{}ms", micros / 1e3),
-            micros => format!("{micros}us"),
-        };
-        format!("fairlift set group {path} latency={latency}")
+        (!is_lost).then(|| format!("a latency ({})", set_latency(self.tenant, micros)))
     }
 
     /// Half the depth that there is, unless that is small.
@@ -507,7 +478,7 @@ impl Look<'_> {
             );
             return Cause { name: "own flushes", part: share, says };
         }
-        let flushing = percent(self.doing(|disk| disk.doing.flushing));
+        let flushing = percent(self.doing(|doing| doing.flushing));
         let says = match most {
             Some((path, other)) if other.flushes > 0 && !self.role.sees(path) => {
                 format!("the disk is flushed for another tenant: {much} of the time of {}", self.tenant)
@@ -531,9 +502,8 @@ impl Look<'_> {
     }
 
     /// For which part of the time the disk did something.
-    fn doing(&self, of: fn(&DiskView) -> Duration) -> f64 {
-        let was = self.was.map_or(0.0, |was| seconds(of(was)));
-        ((seconds(of(self.disk)) - was) / self.seconds / f64::from(self.disk.queues.max(1))).clamp(0.0, 1.0)
+    fn doing(&self, of: fn(&Doing) -> Duration) -> f64 {
+        activity::doing(self.disk, self.was, self.seconds, of)
     }
 
     /// For which part of the time a worker did something, and for which it had something to do and no CPU.
@@ -619,6 +589,11 @@ fn each(activity: &Activity, all: f64) -> String {
 /// The device time of each of its operations, in seconds.
 fn device_time(activity: &Activity) -> f64 {
     seconds(activity.times.of(Part::Device)) / activity.ops.max(1) as f64
+}
+
+/// The command that sets a latency, in microseconds.
+fn set_latency(path: &str, micros: f64) -> String {
+    format!("fairlift set group {path} latency={}", Duration::from_nanos((1e3 * micros) as u64))
 }
 
 /// A latency in microseconds for a tenant with such a 99th percentile, in seconds: half of that or somewhat less, at least `least`. `None`: that

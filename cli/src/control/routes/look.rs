@@ -9,8 +9,10 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
-use fairlift::access::Grant;
+use fairlift::access::{Grant, is_below};
+use fairlift::config::Export;
 use fairlift::control::{Refused, State, View, group_meant};
+use fairlift::gateways::PoolView;
 use fairlift_lab::suggestion;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -43,15 +45,10 @@ impl App {
     }
 
     pub(super) async fn status(self, request: &ApiRequest) -> Answer {
-        let (state, before, after) = self.look_twice(request).await?;
-        let seconds = after.at.since(before.at).as_nanos() as f64 / 1e9;
-        let file = Arc::clone(&self.file);
-        let handle = self.handle.clone();
-        let (mut warnings, pools) = ask(move || (file.warnings(&handle), handle.pools())).await?;
-        let mut value = status::status(&state, &before, &after, seconds);
-        for tenant in value["tenants"].as_array_mut().into_iter().flatten() {
-            tenant["pool"] = pools::beside(&pools, &tenant["disk"], &tenant["path"]);
-        }
+        let (state, [before, after], pools) = self.look_twice(request).await?;
+        let (file, handle) = (Arc::clone(&self.file), self.handle.clone());
+        let mut warnings = ask(move || file.warnings(&handle)).await?;
+        let mut value = status::status(&state, [&before, &after], &pools);
         warnings.extend(status::warnings(&after));
         warnings.extend(pools::warnings(&pools));
         value["warnings"] = warnings.into();
@@ -72,31 +69,20 @@ impl App {
 
     pub(super) async fn why(self, request: &ApiRequest) -> Answer {
         self.is_there(Kind::Export, &request.name, request).await?;
-        let (state, before, after) = self.look_twice(request).await?;
-        let value = why::why(&self.still(request)?, &state, &before, &after, &request.name);
+        let (state, [before, after], pools) = self.look_twice(request).await?;
+        let is_meant = |export: &Export, _: &str| export.name == request.name;
+        let value = why::why(&self.still(request)?, &state, [&before, &after], &pools, is_meant).pop();
         let gone = || Failure(StatusCode::NOT_FOUND, format!("export \"{}\" has gone", request.name));
-        let mut value = value.ok_or_else(gone)?;
-        self.beside(std::slice::from_mut(&mut value)).await?;
-        Ok(tagged(json_response(&value), state.version))
+        Ok(tagged(json_response(&value.ok_or_else(gone)?), state.version))
     }
 
     pub(super) async fn why_all(&self, request: &ApiRequest) -> Answer {
         let tenant = request.query.get("tenant").map_or("/", String::as_str);
         self.is_there(Kind::Group, tenant, request).await?;
-        let (state, before, after) = self.look_twice(request).await?;
-        let mut value = why::all(&self.still(request)?, &state, &before, &after, tenant);
-        self.beside(value.as_array_mut().map_or(&mut [], Vec::as_mut_slice)).await?;
-        Ok(tagged(json_response(&value), state.version))
-    }
-
-    /// Adds what tenants have of the pools of their disks.
-    async fn beside(&self, all: &mut [Value]) -> Result<(), Failure> {
-        let handle = self.handle.clone();
-        let pools = ask(move || handle.pools()).await?;
-        for one in all {
-            one["pool"] = pools::beside(&pools, &one["disk"], &one["tenant"]);
-        }
-        Ok(())
+        let (state, [before, after], pools) = self.look_twice(request).await?;
+        let is_meant = |_: &Export, path: &str| is_below(path, tenant);
+        let all = why::why(&self.still(request)?, &state, [&before, &after], &pools, is_meant);
+        Ok(tagged(json_response(&all), state.version))
     }
 
     /// Whether there is such a thing for this client: what is not there is not looked at for a second.
@@ -105,8 +91,8 @@ impl App {
         self.clone().look(role, move |state, view| one(kind, &name, state, view)).await.map(drop)
     }
 
-    /// The server at two moments, `seconds` of the query apart, and the configuration in force at the second.
-    async fn look_twice(&self, request: &ApiRequest) -> Result<(State, View, View), Failure> {
+    /// The server at two moments, `seconds` of the query apart, with the configuration and the pools at the second.
+    async fn look_twice(&self, request: &ApiRequest) -> Result<(State, [View; 2], Vec<PoolView>), Failure> {
         let seconds = seconds(&request.query, 1.0, 60.0)?;
         let _place = match (&request.role, self.looking.enter(&request.who.peer)) {
             (Grant::Tenant(_), None) => {
@@ -119,8 +105,9 @@ impl App {
         let before = ask(move || handle.view(true)).await?.ok_or(Refused::Ended)?;
         tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
         let handle = self.handle.clone();
-        let (after, state) = ask(move || handle.view(true).zip(handle.state())).await?.ok_or(Refused::Ended)?;
-        Ok((state, before, after))
+        let look = move || Some((handle.view(true)?, handle.state()?, handle.pools()));
+        let (after, state, pools) = ask(look).await?.ok_or(Refused::Ended)?;
+        Ok((state, [before, after], pools))
     }
 
     pub(super) async fn trace(self, request: ApiRequest) -> Answer {
@@ -131,7 +118,7 @@ impl App {
         let trace = trace.ok_or_else(|| Failure(StatusCode::CONFLICT, "a trace is being taken already".into()))?;
         let export = match query.get("export") {
             None => None,
-            Some(name) => Some(trace::find(&trace, name).ok_or_else(|| {
+            Some(name) => Some(trace.exports.iter().find(|export| export.name == *name).cloned().ok_or_else(|| {
                 let known = state.config.exports.iter().map(|export| &*export.name);
                 let says = format!("there is no export \"{}\"{}", name.escape_debug(), suggestion(name, known));
                 Failure(StatusCode::NOT_FOUND, says)
