@@ -51,7 +51,7 @@ pub fn control(body: &str) {
     let served = &*SERVED;
     let Ok(request) = serde_json::from_str::<Value>(body) else { return };
     let mut edit = Edit::from(served.clone());
-    match Changes::new(&mut edit, &FLAGS, true).transaction(&request) {
+    match Changes::new(&mut edit, &FLAGS, true, None).transaction(&request) {
         Ok(()) => turns(served, &edit),
         Err(says) => tells(&says),
     }

@@ -35,19 +35,13 @@ fn paths(config: &Config) -> impl Iterator<Item = (&str, &str)> {
     config.exports.iter().map(move |export| (&*export.name, path(export.group)))
 }
 
-fn named<T: Copy>(all: &[(&'static str, T)], word: &str, what: &str) -> Result<T, String> {
-    all.iter().find(|(name, _)| *name == word).map(|(_, one)| *one).ok_or_else(|| {
-        let known = || all.iter().map(|(name, _)| *name);
-        let list = known().collect::<Vec<_>>().join(", ");
-        format!("{what} takes {list}, not \"{}\"{}", word.escape_debug(), suggestion(word, known()))
+pub(crate) fn parse_kind(word: &str) -> Result<Kind, String> {
+    KINDS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind).ok_or_else(|| {
+        let known = KINDS.map(|(name, _)| name);
+        format!("kind takes {}, not \"{}\"{}", known.join(", "), word.escape_debug(), suggestion(word, known))
     })
 }
 
-pub(crate) fn parse_kind(word: &str) -> Result<Kind, String> {
-    named(&KINDS, word, "kind")
-}
-
-/// The changes of one transaction are put into an edit.
 pub(crate) struct Changes<'a> {
     edit: &'a mut Edit,
     /// The value before it.
@@ -61,13 +55,8 @@ pub(crate) struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    pub(crate) fn new(edit: &'a mut Edit, ways: &'a ways::Flags, verifies: bool) -> Self {
-        Self { before: edit.config.clone(), edit, ways, verifies, gateway: None }
-    }
-
-    /// Of a server with this name among gateways.
-    pub(crate) fn of_gateway(self, gateway: Option<String>) -> Self {
-        Self { gateway, ..self }
+    pub(crate) fn new(edit: &'a mut Edit, ways: &'a ways::Flags, verifies: bool, gateway: Option<String>) -> Self {
+        Self { before: edit.config.clone(), edit, ways, verifies, gateway }
     }
 
     /// A transaction: `[{"set": "group", "name": "/a", "weight": 300}, …]`.
@@ -411,7 +400,7 @@ pub(super) mod tests {
 
     fn read(list: Value) -> Result<Vec<String>, String> {
         let mut edit = Edit::from(config());
-        Changes::new(&mut edit, &ways::Flags::default(), false).transaction(&list)?;
+        Changes::new(&mut edit, &ways::Flags::default(), false, None).transaction(&list)?;
         Ok(difference(&config(), &edit).unwrap().iter().map(Step::to_string).collect())
     }
 
@@ -448,7 +437,9 @@ pub(super) mod tests {
         let before = Config { disks: vec![brought].into(), ..config() };
         let set = |keys: Value| {
             let (mut edit, keys) = (Edit::from(before.clone()), keys.as_object().unwrap().clone());
-            Changes::new(&mut edit, &ways::Flags::default(), false).change(Act::Set, Kind::Disk, "d", keys).unwrap();
+            Changes::new(&mut edit, &ways::Flags::default(), false, None)
+                .change(Act::Set, Kind::Disk, "d", keys)
+                .unwrap();
             let steps = difference(&before, &edit).unwrap().iter().map(Step::to_string).collect::<Vec<_>>();
             (edit.config.disks[0].is_usual, steps.join("; "))
         };
@@ -465,7 +456,7 @@ pub(super) mod tests {
             let mut one = json!({"add": "export", "name": name, "backing": "mem:1m"});
             one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             let mut edit = Edit::from(config());
-            Changes::new(&mut edit, &flags.ways, false).transaction(&json!([one]))?;
+            Changes::new(&mut edit, &flags.ways, false, None).transaction(&json!([one]))?;
             Ok::<_, String>(edit.config.exports[0].ways.iter().map(|way| (way.key(), way.written())).collect())
         };
         let socket = |at: &str| Ok(vec![("vhost_user", at.to_owned())]);
@@ -492,7 +483,7 @@ pub(super) mod tests {
             let mut edit = Edit::from(config());
             for (act, keys) in changes {
                 let flags = ways::Flags::default();
-                Changes::new(&mut edit, &flags, true).change(
+                Changes::new(&mut edit, &flags, true, None).change(
                     *act,
                     Kind::Client,
                     "x",
@@ -533,7 +524,7 @@ pub(super) mod tests {
         assert!(made(&[(Act::Add, all.clone()), (Act::Add, all.clone())]).unwrap_err().contains("is there already"));
         assert!(made(&[(Act::Set, json!({"uid": 1}))]).unwrap_err().contains("there is no client \"x\""));
         keys = with(json!({"control": null, "token": null}));
-        let says = Changes::new(&mut Edit::from(config()), &ways::Flags::default(), false)
+        let says = Changes::new(&mut Edit::from(config()), &ways::Flags::default(), false, None)
             .change(Act::Add, Kind::Client, "x", keys)
             .unwrap_err();
         assert_eq!(says, "certificate: needs tls_verify_peer = true: no client is asked for a certificate");
@@ -546,7 +537,7 @@ pub(super) mod tests {
         edit.add_client(Rule { name: "x".into(), ..rule }).unwrap();
         let mut set = |keys: Value| {
             let keys = keys.as_object().unwrap().clone();
-            Changes::new(&mut edit, &ways::Flags::default(), false).change(Act::Set, Kind::Client, "x", keys)
+            Changes::new(&mut edit, &ways::Flags::default(), false, None).change(Act::Set, Kind::Client, "x", keys)
         };
         assert_eq!(set(json!({"max_connections": 4})), Ok(()));
         assert!(set(json!({"listener": "unix:b.sock"})).unwrap_err().contains("takes a path from the root"));
@@ -560,7 +551,9 @@ pub(super) mod tests {
         {
             let mut edit = Edit::from(config());
             let keys = keys.as_object().unwrap().clone();
-            Changes::new(&mut edit, &ways::Flags::default(), false).change(Act::Add, Kind::Client, "x", keys).unwrap();
+            Changes::new(&mut edit, &ways::Flags::default(), false, None)
+                .change(Act::Add, Kind::Client, "x", keys)
+                .unwrap();
             let wrong = difference(&config(), &edit).unwrap_err();
             assert_eq!(wrong.iter().map(|one| one.key).collect::<Vec<_>>(), [key]);
             assert_eq!(wrong[0].says, edit.config.clients[0].check().unwrap_err().1);
@@ -572,8 +565,7 @@ pub(super) mod tests {
         let mut edit = Edit::from(config());
         let add = json!([{"add": "disk", "name": "pool", "scheduler": "fair", "shares": "dir:/srv/pool"}]);
         let ways = ways::Flags::default();
-        let changes = Changes::new(&mut edit, &ways, false);
-        changes.of_gateway(Some("gw2".into())).transaction(&add).unwrap();
+        Changes::new(&mut edit, &ways, false, Some("gw2".into())).transaction(&add).unwrap();
         assert_eq!(edit.config.disks[1].shares.as_ref().unwrap().gateway, "gw2");
     }
 

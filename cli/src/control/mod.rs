@@ -39,7 +39,7 @@ use std::time::Duration;
 
 use fairlift::Handle;
 use fairlift::config::Config;
-use fairlift::control::{Refused, Step};
+use fairlift::control::{Edit, Refused, Step};
 use serde_json::value::RawValue;
 
 pub(crate) use changes::{Changes, parse_kind};
@@ -53,20 +53,13 @@ pub(crate) use take_over::{PROTOCOL, StartedAs};
 pub(crate) use crate::config::keys::keys;
 pub(crate) use crate::config::row::{Act, KINDS, Kind};
 use crate::syntax::mistake::Wrong;
-use crate::ways;
 
 /// The start of a server: its config file, if it has one, and flags that act later.
 pub(crate) trait ConfigFile: Send + Sync {
     fn is_there(&self) -> bool;
 
-    /// How clients reach exports that are added and do not say so.
-    fn ways(&self) -> &ways::Flags;
-
-    /// Whether clients of exports are asked for a certificate.
-    fn verifies(&self) -> bool;
-
-    /// The server's name among gateways, if it says one.
-    fn gateway(&self) -> Option<String>;
+    /// Changes that are put into an edit, with its settings where they say nothing.
+    fn changes<'a>(&'a self, edit: &'a mut Edit) -> Changes<'a>;
 
     /// Whether it, or the arguments, named an export when it was read last.
     fn names(&self, export: &str) -> bool;

@@ -242,7 +242,7 @@ impl App {
     }
 
     async fn answer(self, route: &Route, name: Option<String>, request: Request) -> Answer {
-        let mut request = ApiRequest::read(&self.handle, route, name, request).await?;
+        let request = ApiRequest::read(&self.handle, route, name, request).await?;
         let role = request.role.clone();
         match route.does {
             Does::Page(file) => Ok(file.answer()),
@@ -270,10 +270,7 @@ impl App {
             Does::Change(act, kind) => self.one_change(act, kind, request).await,
             Does::Fork => self.fork(request).await,
             Does::Transaction => self.transaction(request).await,
-            Does::Reload => {
-                let dry_run = request.dry_run()?;
-                self.reload(request.who, &request.headers, dry_run).await
-            }
+            Does::Reload => self.reload(request).await,
             Does::Upgrade => {
                 Ok(json_response(&ask(move || self.handed.plan(&request.who, &self.handle, &*self.file)).await??))
             }

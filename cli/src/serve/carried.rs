@@ -67,7 +67,7 @@ pub(super) fn with_added(
         keys.insert("add".into(), json!("export"));
         list.push(Value::Object(keys));
     }
-    Changes::new(&mut edit, &ways::Flags::default(), false).transaction(&Value::Array(list))?;
+    Changes::new(&mut edit, &ways::Flags::default(), false, None).transaction(&Value::Array(list))?;
     Ok(edit.config)
 }
 

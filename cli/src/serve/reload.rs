@@ -16,10 +16,9 @@ use super::args::ServeArgs;
 use super::places::{Places, missing};
 use super::{Plan, ineffective, prepare};
 use crate::config::wanted::wanted;
-use crate::control::{ConfigFile, ControlAt, Endpoint, Locks, NotRead, ReadAgain};
+use crate::control::{Changes, ConfigFile, ControlAt, Endpoint, Locks, NotRead, ReadAgain};
 use crate::syntax::mistake::{Mistake, Wrong};
 use crate::syntax::place;
-use crate::ways;
 
 /// How often the file is read for one reload that meets other changes. Chosen: a change takes milliseconds, and few come that often.
 const TRIES: u32 = 20;
@@ -162,20 +161,13 @@ impl ConfigFile for Reload {
         self.flags.config.is_some()
     }
 
-    fn ways(&self) -> &ways::Flags {
-        &self.flags.ways
-    }
-
     fn names(&self, export: &str) -> bool {
         self.last().config.exports.iter().any(|one| one.name == export)
     }
 
-    fn verifies(&self) -> bool {
-        self.last().verifies
-    }
-
-    fn gateway(&self) -> Option<String> {
-        self.last().gateway.clone()
+    fn changes<'a>(&'a self, edit: &'a mut Edit) -> Changes<'a> {
+        let last = self.last();
+        Changes::new(edit, &self.flags.ways, last.verifies, last.gateway.clone())
     }
 
     fn warnings(&self, handle: &Handle) -> Vec<String> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use fairlift::access::Grant;
 use fairlift::config::Backing;
 use fairlift::control::{Becomes, Edit, Made, Refused, Step};
@@ -14,8 +14,6 @@ use serde_json::{Value, json};
 use super::look::one;
 use super::request::{ApiRequest, if_match};
 use super::{Answer, App, ask, json_response, tagged};
-use crate::control::changes::Changes;
-use crate::control::endpoint::Caller;
 use crate::control::failure::{Failure, bad, fail};
 use crate::control::roles;
 use crate::control::{Act, Kind, NotRead, ReadAgain};
@@ -34,15 +32,12 @@ impl App {
         {
             request.keys.insert("now".into(), Value::String(now));
         }
-        let (file, keys, role) = (Arc::clone(&self.file), request.keys, request.role);
-        if let Grant::Tenant(_) = role {
-            roles::may_set(&role, &self.state().await?.config, &name, &keys)?;
+        let (file, keys) = (Arc::clone(&self.file), std::mem::take(&mut request.keys));
+        if let Grant::Tenant(_) = request.role {
+            roles::may_set(&request.role, &self.state().await?.config, &name, &keys)?;
         }
-        self.change(request.who, request.headers, dry_run, Some((kind, name.clone())), move |edit| {
-            let changes = Changes::new(edit, file.ways(), file.verifies()).of_gateway(file.gateway());
-            changes.change(act, kind, &name, keys)
-        })
-        .await
+        let of = Some((kind, name.clone()));
+        self.change(request, dry_run, of, move |edit| file.changes(edit).change(act, kind, &name, keys)).await
     }
 
     /// Adds an export with the present data of another one. Keys that are not said are those of that one.
@@ -72,34 +67,31 @@ impl App {
                 return Err(bad(format!("{key}: a fork has the whole content of its origin")));
             }
         }
-        let (file, keys, of) = (Arc::clone(&self.file), request.keys, request.name);
-        let made = {
-            let name = name.clone();
-            move |handle: &Handle, version, dry_run| {
-                let add = |edit: &mut Edit, backing: Backing| {
-                    let mut keys = keys.clone();
-                    let export = edit.export(&of)?.clone();
-                    let path = &edit.config.groups[usize::from(export.group.0)].path;
-                    keys.entry("group").or_insert_with(|| Value::String(path.clone()));
-                    if let Some(disk) = export.disk {
-                        keys.insert("disk".into(), Value::String(edit.config.disks[disk].name.clone()));
-                    }
-                    if export.offset > 0 {
-                        keys.insert("offset".into(), export.offset.into());
-                    }
-                    if let Some(size) = export.size {
-                        keys.insert("size".into(), size.into());
-                    }
-                    keys.insert("backing".into(), Value::String(backing.about().written));
-                    Changes::new(edit, file.ways(), file.verifies()).change(Act::Add, Kind::Export, &name, keys)
-                };
-                handle.fork((&of, &name), &top, add, version, dry_run)
-            }
+        let (file, keys) = (Arc::clone(&self.file), std::mem::take(&mut request.keys));
+        let (origin, of) = (std::mem::take(&mut request.name), Some((Kind::Export, name.clone())));
+        let made = move |handle: &Handle, version| {
+            let add = |edit: &mut Edit, backing: Backing| {
+                let mut keys = keys.clone();
+                let export = edit.export(&origin)?.clone();
+                let path = &edit.config.groups[usize::from(export.group.0)].path;
+                keys.entry("group").or_insert_with(|| Value::String(path.clone()));
+                if let Some(disk) = export.disk {
+                    keys.insert("disk".into(), Value::String(edit.config.disks[disk].name.clone()));
+                }
+                if export.offset > 0 {
+                    keys.insert("offset".into(), export.offset.into());
+                }
+                if let Some(size) = export.size {
+                    keys.insert("size".into(), size.into());
+                }
+                keys.insert("backing".into(), Value::String(backing.about().written));
+                file.changes(edit).change(Act::Add, Kind::Export, &name, keys)
+            };
+            handle.fork((&origin, &name), &top, add, version, dry_run)
         };
-        self.make(request.who, request.headers, dry_run, Some((Kind::Export, name)), made).await
+        self.make(request, dry_run, of, made).await
     }
 
-    /// Makes several changes, or none.
     pub(super) async fn transaction(self, mut request: ApiRequest) -> Answer {
         let dry_run = request.dry_run()?;
         let list = request.keys.remove("changes").ok_or_else(|| bad("changes is missing: a list of changes"))?;
@@ -109,31 +101,26 @@ impl App {
             return Err(bad(says));
         }
         let file = Arc::clone(&self.file);
-        self.change(request.who, request.headers, dry_run, None, move |edit| {
-            let changes = Changes::new(edit, file.ways(), file.verifies()).of_gateway(file.gateway());
-            changes.transaction(&list)
-        })
-        .await
+        self.change(request, dry_run, None, move |edit| file.changes(edit).transaction(&list)).await
     }
 
     /// Reads the config file again, and answers what has changed.
-    pub(super) async fn reload(self, who: Caller, headers: &HeaderMap, dry_run: bool) -> Answer {
+    pub(super) async fn reload(self, mut request: ApiRequest) -> Answer {
+        let dry_run = request.dry_run()?;
         if !self.file.is_there() {
             let says = "this server has no config file that could be read again: it was started without --config";
             return fail(StatusCode::CONFLICT, says);
         }
-        let version = if_match(headers)?;
+        let expected = if_match(&request.headers)?;
         let work = move || {
             let ReadAgain { changes, warnings } =
-                self.file.read_again(&self.handle, version, dry_run).map_err(|why| match why {
+                self.file.read_again(&self.handle, expected, dry_run).map_err(|why| match why {
                     NotRead::Refused(refused) => refused.into(),
                     NotRead::Wrong(wrong) => bad(wrong.answer()),
                 })?;
             let version = self.handle.state().ok_or(Refused::Ended)?.version;
             if !dry_run && !changes.is_empty() {
-                changes.iter().for_each(|change| tracing::info!(who = who.name, version, "reloaded: {change}"));
-                let what = changes.join("; ");
-                self.handle.tell("changed", vec![("version", version.to_string()), ("who", who.name), ("what", what)]);
+                self.tell("reloaded", &request.who.name, version, &changes, Vec::new());
             }
             Ok::<_, Failure>((
                 version,
@@ -147,28 +134,26 @@ impl App {
     /// Makes changes, and answers what is then in force (http.3): the thing that was changed, or all.
     async fn change(
         self,
-        who: Caller,
-        headers: HeaderMap,
+        request: ApiRequest,
         dry_run: bool,
         of: Option<(Kind, String)>,
         change: impl FnOnce(&mut Edit) -> Result<(), String> + Send + 'static,
     ) -> Answer {
-        self.make(who, headers, dry_run, of, |handle, version, dry_run| handle.change(change, version, dry_run)).await
+        self.make(request, dry_run, of, move |handle, version| handle.change(change, version, dry_run)).await
     }
 
     /// The same, of a change that is made so.
     async fn make(
         self,
-        who: Caller,
-        headers: HeaderMap,
+        ApiRequest { who, headers, .. }: ApiRequest,
         dry_run: bool,
         of: Option<(Kind, String)>,
-        make: impl FnOnce(&Handle, Option<u64>, bool) -> Result<Made, Refused> + Send + 'static,
+        make: impl FnOnce(&Handle, Option<u64>) -> Result<Made, Refused> + Send + 'static,
     ) -> Answer {
         let expected = if_match(&headers)?;
         let work = move || -> Result<(u64, Value), Failure> {
             let handle = &self.handle;
-            let Made { state, steps, mut suited } = make(handle, expected, dry_run)?;
+            let Made { state, steps, mut suited } = make(handle, expected)?;
             let is_tenant = matches!(who.role(handle), Grant::Tenant(_));
             if is_tenant {
                 suited.clear(); // They are about disks, which others have too.
@@ -177,17 +162,11 @@ impl App {
             let made: Vec<_> = steps.iter().map(Step::to_string).chain(also.iter().cloned()).collect();
             let warnings = self.file.warnings_of(&state.config, &steps);
             if !dry_run && !made.is_empty() {
-                for change in &made {
-                    tracing::info!(who = who.name, version = state.version, "changed: {change}");
-                }
-                let what = made.join("; ");
-                let mut fields =
-                    vec![("version", state.version.to_string()), ("who", who.name.clone()), ("what", what)];
-                fields.extend(of.as_ref().map(|(kind, name)| (kind.name(), name.clone())));
+                let mut fields: Vec<_> = of.iter().map(|(kind, name)| (kind.name(), name.clone())).collect();
                 if steps.iter().any(|step| step.what == Becomes::Key("group")) {
                     fields.push((roles::MOVED, "true".to_owned()));
                 }
-                handle.tell("changed", fields);
+                self.tell("changed", &who.name, state.version, &made, fields);
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
             }
             let view = handle.view(false).ok_or(Refused::Ended)?;
@@ -208,5 +187,13 @@ impl App {
         };
         let (version, value) = ask(work).await??;
         Ok(tagged(json_response(&value), version))
+    }
+
+    /// Tells the log and those who watch events of changes.
+    fn tell(&self, done: &str, who: &str, version: u64, changes: &[String], more: Vec<(&'static str, String)>) {
+        changes.iter().for_each(|change| tracing::info!(who, version, "{done}: {change}"));
+        let mut fields = vec![("version", version.to_string()), ("who", who.to_owned()), ("what", changes.join("; "))];
+        fields.extend(more);
+        self.handle.tell("changed", fields);
     }
 }
