@@ -27,14 +27,13 @@ const CONNECTIONS: usize = 1024;
 const EACH: usize = 256;
 /// How long a client may take for the head of a request.
 const HEAD_TIME: Duration = Duration::from_secs(5);
-/// Bytes and fields of a head.
 const HEAD_BYTES: usize = 64 << 10;
 const HEAD_FIELDS: usize = 64;
 
 /// A socket that listens, and the clients that it lets in.
 pub(crate) struct Opened {
     socket: OwnedFd,
-    pub(super) who: Arc<Endpoint>,
+    pub(crate) who: Arc<Endpoint>,
     /// Where it is, as clients name it.
     pub(crate) at: String,
     /// Where it is said to be: the same for a server that takes it over.
@@ -122,22 +121,17 @@ pub(crate) async fn serve(places: Vec<Opened>, app: App, stop: oneshot::Receiver
         }
         kept.push(place);
     }
-    let mut look = tokio::time::interval(routes::SWEEP);
-    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut sample = tokio::time::interval(history::EVERY);
-    sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let work = async {
-        loop {
-            tokio::select! {
-                _ = look.tick() => app.sweep().await,
-                _ = sample.tick() => app.sample().await,
-            }
-        }
-    };
-    // Not between two of them: one waits for as long as a call that runs in the library, perhaps for ever.
-    tokio::select! {
-        _ = stop => {}
-        () = work => {}
+    let (sweeps, looks) = (app.handle.clone(), app.handle);
+    tasks.spawn(over_and_over(routes::SWEEP, move || sweeps.sweep()));
+    tasks.spawn(over_and_over(history::EVERY, move || app.history.look(&looks)));
+    let _ = stop.await; // or its other end is dropped
+}
+
+/// Calls the library from a thread that may wait, with a pause before the next call.
+async fn over_and_over<T: Send + 'static>(pause: Duration, call: impl Fn() -> T + Clone + Send + 'static) {
+    loop {
+        let _ = tokio::task::spawn_blocking(call.clone()).await;
+        tokio::time::sleep(pause).await;
     }
 }
 

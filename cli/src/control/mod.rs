@@ -148,11 +148,6 @@ pub(crate) fn open(
     }
 }
 
-/// The places, in their order: what clients have to know or show there can be another while they are served.
-pub(crate) fn places(opened: &[Opened]) -> Vec<Arc<Endpoint>> {
-    opened.iter().map(|opened| Arc::clone(&opened.who)).collect()
-}
-
 /// Serves at these places.
 pub(crate) fn start(
     places: Vec<Opened>,

@@ -229,18 +229,6 @@ async fn ask<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Re
 }
 
 impl App {
-    /// Sweeps removed exports and disks.
-    pub(super) async fn sweep(&self) {
-        let handle = self.handle.clone();
-        let _ = tokio::task::spawn_blocking(move || handle.sweep()).await;
-    }
-
-    /// Adds a sample to the history.
-    pub(super) async fn sample(&self) {
-        let (handle, history) = (self.handle.clone(), self.history.clone());
-        let _ = tokio::task::spawn_blocking(move || history.look(&handle)).await;
-    }
-
     async fn answer(self, route: &Route, name: Option<String>, request: Request) -> Answer {
         let request = ApiRequest::read(&self.handle, route, name, request).await?;
         let role = request.role.clone();

@@ -288,7 +288,8 @@ fn run(
         captive::tell(&prepared.config, &server.addresses(), control.first().copied());
         announced.clear(); // What is printed is the command's.
     }
-    let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared), control::places(&endpoints), foreign));
+    let places = endpoints.iter().map(|opened| Arc::clone(&opened.who)).collect();
+    let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared), places, foreign));
     if let Some(State { config, .. }) = handle.state() {
         tenants_of(&config)
             .into_iter()
