@@ -154,11 +154,7 @@ impl ControlAt {
     /// Whether a server can listen there; nothing stays behind.
     pub(crate) fn check(&self) -> Result<(), String> {
         Locks::read(self)?;
-        let rights = self.rights.numbers()?;
-        match &self.address {
-            Address::Inherited(_) => Ok(()),
-            address => address.check(rights),
-        }
+        self.address.check(self.rights.numbers()?)
     }
 }
 

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
-use fairlift::access::Grant;
+use fairlift::access::{Grant, is_below};
 use fairlift::config::Config;
 use fairlift::control::{Event, State, View};
 use fairlift_core::{Group, GroupId};
@@ -79,7 +79,7 @@ pub(super) fn may_set(role: &Grant, config: &Config, group: &str, keys: &Map<Str
 }
 
 fn is_delegated(config: &Config, group: &str, key: &str) -> bool {
-    config.delegated.iter().any(|(above, keys)| fairlift::access::is_below(group, above) && keys.contains(key))
+    config.delegated.iter().any(|(above, keys)| is_below(group, above) && keys.contains(key))
 }
 
 /// Whether a client may change the weight of some group, as the page offers.
@@ -95,12 +95,10 @@ pub(super) fn may_change(role: &Grant, config: &Config) -> bool {
 pub(super) fn seen(role: &Grant, mut state: State, mut view: View) -> (State, View) {
     let Grant::Tenant(own) = role else { return (state, view) };
     let mut config = Config::clone(&state.config);
-    let leads = |path: &str| own.iter().any(|own| fairlift::access::is_below(own, path));
+    let is_seen = |path: &str| role.sees(path) || own.iter().any(|own| is_below(own, path));
     let mut numbers = BTreeMap::new();
     let mut groups: Vec<Group> = Vec::new();
-    for (at, group) in
-        config.groups.iter().enumerate().filter(|(_, group)| role.sees(&group.path) || leads(&group.path))
-    {
+    for (at, group) in config.groups.iter().enumerate().filter(|(_, group)| is_seen(&group.path)) {
         numbers.insert(GroupId(at as u16), GroupId(groups.len() as u16));
         groups.push(Group { parent: group.parent.map(|parent| numbers[&parent]), ..group.clone() });
     }

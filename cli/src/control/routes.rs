@@ -31,7 +31,6 @@ use request::{ApiRequest, drain};
 /// How often removed exports and disks are swept, and the knowledge of schedulers is read.
 pub(super) const SWEEP: Duration = Duration::from_millis(200);
 
-/// The objects of routes.
 #[derive(Clone)]
 pub(super) struct App {
     pub(super) handle: Handle,
@@ -44,7 +43,6 @@ pub(super) struct App {
     pub(super) looking: Arc<Room>,
 }
 
-/// The action of a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Does {
     Page(page::Asset),
@@ -189,8 +187,7 @@ pub(super) fn router(app: App) -> Router {
     }
     let router = router.method_not_allowed_fallback(|path: MatchedPath, request: Request| async move {
         let is_it = |route: &&Route| route.paths().any(|one| one == path.as_str());
-        let there = ROUTES.iter().filter(is_it).map(|route| route.method.as_str());
-        let there: Vec<_> = there.collect();
+        let there: Vec<_> = ROUTES.iter().filter(is_it).map(|route| route.method.as_str()).collect();
         let says =
             format!("{} {} is not possible; it takes {}", request.method(), request.uri().path(), there.join(", "));
         refuse(request, StatusCode::METHOD_NOT_ALLOWED, says).await
@@ -263,9 +260,8 @@ impl App {
                 Ok(json_response(&ask(move || self.handed.plan(&request.who, &self.handle, &*self.file)).await??))
             }
             Does::TakeOver => {
-                let version = request.query.get("version").and_then(|text| text.parse().ok());
-                let version =
-                    version.ok_or_else(|| bad("version is missing: ?version=NUMBER, as GET /v1/state has it"))?;
+                let missing = || bad("version is missing: ?version=NUMBER, as GET /v1/state has it");
+                let version = request.query.get("version").and_then(|text| text.parse().ok()).ok_or_else(missing)?;
                 self.handed.begin(request.who, self.handle.clone(), version, request.upgrade)
             }
             Does::Acknowledge => self.acknowledge(request.who).await,

@@ -146,19 +146,7 @@ pub(super) fn bounds(config: &Config, path: &str, shown: &mut Value) {
     }
 }
 
-/// A group, without those below it.
-pub(super) fn group(config: &Config, at: usize) -> Value {
-    let group = &config.groups[at];
-    let here = |export: &&Export| usize::from(export.group.0) == at;
-    let mut shown = json!({
-        "path": group.path,
-        "weight": group.weight.get(),
-        "exports": config.exports.iter().filter(here).map(|export| &export.name).collect::<Vec<_>>(),
-    });
-    bounds(config, &group.path, &mut shown);
-    shown
-}
-
+/// A group, and those below it.
 pub(super) fn tree(config: &Config, at: usize) -> Value {
     let mut below: Vec<Vec<usize>> = vec![Vec::new(); config.groups.len()];
     for (number, group) in config.groups.iter().enumerate() {
@@ -166,14 +154,21 @@ pub(super) fn tree(config: &Config, at: usize) -> Value {
             below[usize::from(parent.0)].push(number);
         }
     }
-    branch(config, &below, at)
+    group(config, &below, at)
 }
 
 /// As deep as the tree, which is bounded.
-fn branch(config: &Config, below: &[Vec<usize>], at: usize) -> Value {
-    let mut value = group(config, at);
-    value["groups"] = below[at].iter().map(|child| branch(config, below, *child)).collect();
-    value
+fn group(config: &Config, below: &[Vec<usize>], at: usize) -> Value {
+    let own = &config.groups[at];
+    let here = |export: &&Export| usize::from(export.group.0) == at;
+    let mut shown = json!({
+        "path": own.path,
+        "weight": own.weight.get(),
+        "exports": config.exports.iter().filter(here).map(|export| &export.name).collect::<Vec<_>>(),
+    });
+    bounds(config, &own.path, &mut shown);
+    shown["groups"] = below[at].iter().map(|child| group(config, below, *child)).collect();
+    shown
 }
 
 pub(super) fn listener(listener: &Listener) -> Value {
@@ -245,7 +240,6 @@ pub(super) fn rule(rule: &Rule, view: &View) -> Value {
     shown
 }
 
-/// All that is in force.
 /// All settings, as text.
 pub(super) fn state(state: &State, view: &View) -> Box<RawValue> {
     let text = serde_json::to_string_pretty(&All(state, view)).and_then(RawValue::from_string);
@@ -290,10 +284,7 @@ fn without_tunables(mut disk: Value) -> Value {
 }
 
 pub(super) fn event(event: &Event) -> Value {
-    let mut all = Map::new();
-    all.insert("number".into(), json!(event.number));
-    all.insert("at".into(), json!(seconds(event.at)));
-    all.insert("event".into(), json!(event.kind));
-    all.extend(event.of.iter().map(|(name, value)| ((*name).to_owned(), json!(value))));
-    Value::Object(all)
+    let mut shown = json!({"number": event.number, "at": seconds(event.at), "event": event.kind});
+    event.of.iter().for_each(|(name, value)| shown[*name] = value.as_str().into());
+    shown
 }

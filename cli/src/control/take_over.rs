@@ -2,8 +2,9 @@
 //!
 //! takeover.1  Only root and the user of this server may ask, at a unix socket, and only a client that may change all.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -40,17 +41,16 @@ pub(crate) struct StartedAs {
     /// Without the program, and without what a server was told that took over.
     arguments: Vec<OsString>,
     directory: Option<String>,
-    environment: Vec<(&'static str, Option<String>)>,
+    environment: BTreeMap<&'static str, Option<String>>,
     /// Why no other process can be started so.
-    why_not: Option<String>,
+    why_not: Option<&'static str>,
     tell: fn(&str),
     /// A descriptor that goes over, by this name.
     beside: Option<(&'static str, OwnedFd)>,
 }
 
 impl StartedAs {
-    /// This one; `is_of_a_command`: it ends with a command (`--run`). `tell` tells the service manager a word; `beside` goes over by a name
-    /// that both know.
+    /// This one; `is_of_a_command`: it ends with a command (`--run`). `tell` tells the service manager a word.
     pub(crate) fn now(is_of_a_command: bool, tell: fn(&str), beside: Option<(&'static str, OwnedFd)>) -> Self {
         let text = |path: std::io::Result<std::path::PathBuf>| path.ok()?.into_os_string().into_string().ok();
         let is_ours = |word: &OsString| word.to_string_lossy().starts_with("--take-over");
@@ -65,23 +65,20 @@ impl StartedAs {
             arguments,
             directory: text(std::env::current_dir()),
             environment: VARIABLES.into_iter().map(|name| (name, std::env::var(name).ok())).collect(),
-            why_not: why_not.map(str::to_owned),
+            why_not,
             tell,
             beside,
         }
     }
 
     fn shown(&self) -> Value {
-        let arguments: Vec<_> = self.arguments.iter().map(|word| word.to_string_lossy()).collect();
-        let environment: serde_json::Map<_, _> =
-            self.environment.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
         json!({
             "pid": std::process::id(),
             "uid": rustix::process::geteuid().as_raw(),
             "program": self.program,
-            "arguments": arguments,
+            "arguments": self.arguments.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
             "directory": self.directory,
-            "environment": environment,
+            "environment": self.environment,
             "why_not": self.why_not,
         })
     }
@@ -110,7 +107,6 @@ impl Handed {
             Err(in_the_way) => (Vec::new(), in_the_way),
         };
         let mut shown = self.process.shown();
-        let why_not = shown["why_not"].as_str().map(str::to_owned);
         shown["plan"] = json!(plan);
         if let Some(State { config, .. }) = handle.state() {
             let added: Vec<_> = config.exports.iter().filter(|export| !file.names(&export.name)).collect();
@@ -118,7 +114,7 @@ impl Handed {
             shown["sized"] = added.iter().filter(|one| one.size.is_some()).map(|export| &*export.name).collect();
             shown["request_max"] = config.limits.request_max.into();
         }
-        shown["in_the_way"] = why_not.into_iter().chain(in_the_way).collect();
+        shown["in_the_way"] = self.process.why_not.map(str::to_owned).into_iter().chain(in_the_way).collect();
         Ok(shown)
     }
 
@@ -133,16 +129,14 @@ impl Handed {
         Self::may(&who)?;
         let upgrade = upgrade.ok_or_else(|| bad(format!("this is for another server: Upgrade: {PROTOCOL}")))?;
         let failed = |error: std::io::Error| Failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
-        let mut beside = Vec::new();
-        for (name, socket) in &self.sockets {
-            beside.push(Beside { name: name.clone(), descriptor: socket.try_clone().map_err(failed)? });
-        }
-        if let Some((name, descriptor)) = &self.process.beside {
-            beside.push(Beside { name: (*name).to_owned(), descriptor: descriptor.try_clone().map_err(failed)? });
-        }
-        for (name, output) in [("output", std::io::stdout().as_fd()), ("errors", std::io::stderr().as_fd())] {
-            beside.push(Beside { name: name.to_owned(), descriptor: output.try_clone_to_owned().map_err(failed)? });
-        }
+        let (output, errors) = (std::io::stdout(), std::io::stderr());
+        let sockets = self.sockets.iter().map(|(name, socket)| (&**name, socket.as_fd()));
+        let own = self.process.beside.iter().map(|(name, descriptor)| (*name, descriptor.as_fd()));
+        let all = sockets.chain(own).chain([("output", output.as_fd()), ("errors", errors.as_fd())]);
+        let copy = |(name, descriptor): (&str, BorrowedFd<'_>)| {
+            Ok::<_, std::io::Error>(Beside { name: name.to_owned(), descriptor: descriptor.try_clone_to_owned()? })
+        };
+        let beside = all.map(copy).collect::<Result<_, _>>().map_err(failed)?;
         let tell = self.process.tell;
         tokio::spawn(async move {
             let upgraded = match upgrade.await {

@@ -1,17 +1,15 @@
 //! The OpenAPI document, made from the rows of the routes and of the words.
 
 use axum::http::Method;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{Does, ROUTES, Route};
 use crate::control::{Act, keys};
 
 pub(crate) fn document() -> Value {
-    let mut paths = Map::new();
+    let mut paths = json!({});
     for route in ROUTES {
-        let path = route.path.replace("{*", "{");
-        let item = paths.entry(path).or_insert_with(|| json!({}));
-        item[route.method.as_str().to_lowercase()] = operation(route);
+        paths[route.path.replace("{*", "{")][route.method.as_str().to_lowercase()] = operation(route);
     }
     json!({
         "openapi": "3.1.0",
@@ -35,33 +33,18 @@ fn operation(route: &Route) -> Value {
         let name = rest.trim_start_matches('*').trim_end_matches('}');
         parameters.push(json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}));
     }
-    let mut query = |name: &str, kind: &str| {
-        parameters.push(json!({"name": name, "in": "query", "schema": {"type": kind}}));
+    let query: &[(&str, &str)] = match route.does {
+        Does::Change(Act::Remove, _) => &[("dry_run", "boolean"), ("now", "boolean")],
+        Does::Change(..) | Does::Fork | Does::Transaction | Does::Reload => &[("dry_run", "boolean")],
+        Does::Status | Does::Why => &[("seconds", "number")],
+        Does::WhyAll => &[("seconds", "number"), ("tenant", "string")],
+        Does::Trace => &[("seconds", "number"), ("export", "string")],
+        Does::Events => &[("after", "integer"), ("last", "integer")],
+        Does::TakeOver => &[("version", "integer")],
+        _ => &[],
     };
-    match route.does {
-        Does::Change(act, _) => {
-            query("dry_run", "boolean");
-            if act == Act::Remove {
-                query("now", "boolean");
-            }
-        }
-        Does::Fork | Does::Transaction | Does::Reload => query("dry_run", "boolean"),
-        Does::Status | Does::Why => query("seconds", "number"),
-        Does::WhyAll => {
-            query("seconds", "number");
-            query("tenant", "string");
-        }
-        Does::Trace => {
-            query("seconds", "number");
-            query("export", "string");
-        }
-        Does::Events => {
-            query("after", "integer");
-            query("last", "integer");
-        }
-        Does::TakeOver => query("version", "integer"),
-        _ => {}
-    }
+    let query = query.iter().map(|(name, kind)| json!({"name": name, "in": "query", "schema": {"type": kind}}));
+    parameters.extend(query);
     let changes = matches!(route.does, Does::Change(..) | Does::Fork | Does::Transaction | Does::Reload);
     if changes {
         parameters.push(json!({"name": "If-Match", "in": "header", "schema": {"type": "string"}}));
@@ -77,8 +60,6 @@ fn operation(route: &Route) -> Value {
         "description": "The reason for the refusal",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
     });
-    let mut responses = Map::new();
-    responses.insert("200".into(), json!({"description": "The settings in force", "content": {kind: {}}}));
     let more: &[&str] = match route.does {
         _ if changes => &["400", "408", "409", "413", "422"],
         Does::Look(_) => &["404"],
@@ -88,9 +69,8 @@ fn operation(route: &Route) -> Value {
         Does::Events | Does::TakeOver => &["422"],
         _ => &[],
     };
-    for code in ["401", "403"].iter().chain(more) {
-        responses.insert((*code).into(), error.clone());
-    }
+    let mut responses = json!({"200": {"description": "The settings in force", "content": {kind: {}}}});
+    ["401", "403"].iter().chain(more).for_each(|code| responses[*code] = error.clone());
     let mut operation = json!({"summary": route.says, "parameters": parameters, "responses": responses});
     if let Some(schema) = body(route) {
         operation["requestBody"] = json!({"content": {"application/json": {"schema": schema}}});
@@ -105,14 +85,13 @@ fn body(route: &Route) -> Option<Value> {
     }
     match route.does {
         Does::Change(act, kind) => {
-            let mut properties = Map::new();
+            let mut properties = json!({});
             if act == Act::Add {
-                properties.insert("name".into(), json!({"type": "string"}));
+                properties["name"] = json!({"type": "string"});
             }
             for key in keys(kind, act) {
-                let mut schema = key.schema;
-                schema["description"] = key.says.into();
-                properties.insert(key.name.into(), schema);
+                properties[key.name] = key.schema;
+                properties[key.name]["description"] = key.says.into();
             }
             Some(json!({"type": "object", "properties": properties}))
         }
