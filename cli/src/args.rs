@@ -12,8 +12,8 @@ use crate::iostest::IostestArgs;
 use crate::iostune::IostuneArgs;
 use crate::overlay::OverlayArgs;
 use crate::remote::{
-    AcknowledgeArgs, AddArgs, EventsArgs, ForkArgs, GatewaysArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs,
-    TopArgs, TraceArgs, UpgradeArgs, WhyArgs,
+    AddArgs, At, EventsArgs, ForkArgs, GetArgs, How, RemoveArgs, SetArgs, StatusArgs, TopArgs, TraceArgs, UpgradeArgs,
+    WhyArgs,
 };
 use crate::serve::ServeArgs;
 use crate::syntax::scheduler::schedulers;
@@ -55,7 +55,11 @@ pub(crate) enum Command {
     Status(StatusArgs),
     Top(TopArgs),
     Why(WhyArgs),
-    Gateways(GatewaysArgs),
+    /// Show the other servers before the same pool, and each one's part of it
+    ///
+    /// For disks with `shares`. DUE is the share of the pool due to the groups with work at a gateway, DEPTH the number of requests that it may
+    /// have outstanding for that, and AGE the number of periods since its last report.
+    Gateways(At),
     Trace(TraceArgs),
     Get(GetArgs),
     Set(SetArgs),
@@ -63,8 +67,12 @@ pub(crate) enum Command {
     Fork(ForkArgs),
     Remove(RemoveArgs),
     Events(EventsArgs),
-    Acknowledge(AcknowledgeArgs),
-    Reload(ReloadArgs),
+    /// Acknowledge failed flushes, so that later flushes may succeed
+    ///
+    /// After a failed flush all flushes of that backing fail, because unflushed writes may be lost. Acknowledge it when you know which.
+    Acknowledge(At),
+    /// Re-read the config file and apply the differences
+    Reload(How),
     Upgrade(UpgradeArgs),
     Ublk(UblkArgs),
     Overlay(OverlayArgs),

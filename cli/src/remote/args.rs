@@ -1,7 +1,6 @@
 //! The flags of the commands that look at a running server and change it.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -10,7 +9,7 @@ use clap_complete::engine::ArgValueCandidates;
 use super::client::At;
 use super::complete;
 use super::top::rows::Sort;
-use crate::control::KINDS;
+use crate::control::{KINDS, Kind};
 
 fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "takes a number, such as 7".into())
@@ -69,21 +68,11 @@ pub(crate) struct TopArgs {
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
     /// An export, or a tenant's path, as in alice or /tenants/alice [default: all tenants, a line each]
-    #[arg(value_name = "EXPORT|PATH", add = ArgValueCandidates::new(complete::exports_and_groups))]
+    #[arg(value_name = "EXPORT|PATH", add = ArgValueCandidates::new(|| complete::of(&[Kind::Export, Kind::Group])))]
     pub(crate) of: Option<String>,
     /// The time to measure
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = look)]
     pub(crate) seconds: f64,
-    #[command(flatten)]
-    pub(crate) at: At,
-}
-
-/// Show the other servers before the same pool, and each one's part of it
-///
-/// For disks with `shares`. DUE is the share of the pool due to the groups with work at a gateway, DEPTH the number of requests that it may have
-/// outstanding for that, and AGE the number of periods since its last report.
-#[derive(Debug, Args)]
-pub(crate) struct GatewaysArgs {
     #[command(flatten)]
     pub(crate) at: At,
 }
@@ -210,7 +199,7 @@ Examples:
   fairlift fork alice bob --ephemeral")]
 pub(crate) struct ForkArgs {
     /// The export to fork
-    #[arg(value_name = "EXPORT", add = ArgValueCandidates::new(complete::exports))]
+    #[arg(value_name = "EXPORT", add = ArgValueCandidates::new(|| complete::of(&[Kind::Export])))]
     pub(crate) of: String,
     /// The name of the new export
     #[arg(value_name = "NEW")]
@@ -219,7 +208,7 @@ pub(crate) struct ForkArgs {
     #[arg(value_name = "KEY=VALUE")]
     pub(crate) keys: Vec<String>,
     /// The group of the new export [default: that of EXPORT]
-    #[arg(long, value_name = "PATH", add = ArgValueCandidates::new(complete::groups))]
+    #[arg(long, value_name = "PATH", add = ArgValueCandidates::new(|| complete::of(&[Kind::Group])))]
     pub(crate) group: Option<String>,
     /// The file for the writes of the fork; of a file with reflinks, the whole copy [default: NEW with the ending of EXPORT's file, beside it]
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
@@ -265,15 +254,6 @@ pub(crate) struct EventsArgs {
     pub(crate) at: At,
 }
 
-/// Acknowledge failed flushes, so that later flushes may succeed
-///
-/// After a failed flush all flushes of that backing fail, because unflushed writes may be lost. Acknowledge it when you know which.
-#[derive(Debug, Args)]
-pub(crate) struct AcknowledgeArgs {
-    #[command(flatten)]
-    pub(crate) at: At,
-}
-
 /// Start another server that takes over from the running one, without disconnecting clients
 ///
 /// The new server starts with the arguments and the config file of the running one, and receives its open files, listeners and connections.
@@ -296,19 +276,6 @@ pub(crate) struct UpgradeArgs {
     pub(crate) within: f64,
     #[command(flatten)]
     pub(crate) at: At,
-}
-
-impl UpgradeArgs {
-    pub(crate) fn patience(&self) -> Duration {
-        Duration::from_secs_f64(self.within.min(1e6))
-    }
-}
-
-/// Re-read the config file and apply the differences
-#[derive(Debug, Args)]
-pub(crate) struct ReloadArgs {
-    #[command(flatten)]
-    pub(crate) how: How,
 }
 
 #[cfg(test)]

@@ -45,11 +45,6 @@ const SUCCESSOR: Duration = Duration::from_secs(3);
 /// How often.
 const AGAIN: Duration = Duration::from_millis(100);
 
-pub(crate) struct Answer<T = Value> {
-    pub(crate) value: T,
-    pub(crate) version: Option<u64>,
-}
-
 impl Server {
     /// The server that was named, or the one that is usually there.
     pub(crate) fn find(at: &At) -> Result<Self, String> {
@@ -73,42 +68,27 @@ impl Server {
         named().map_err(|why: String| format!("--control {text}: {why}"))
     }
 
-    /// Asks, and reads the answer.
+    /// The answer, and the version of the settings that it is about.
     pub(crate) fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         body: Option<&Value>,
         version: Option<u64>,
-    ) -> Result<Answer<T>, String> {
-        run(self.request(method, path, body, version))
-    }
-
-    async fn request<T: DeserializeOwned>(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-        version: Option<u64>,
-    ) -> Result<Answer<T>, String> {
-        let response = self.send(method, path, body, version).await?;
-        let version =
-            response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()?.trim_matches('"').parse().ok());
-        let status = response.status();
-        let bytes = response.into_body().collect().await.map_err(|error| self.lost(&error))?.to_bytes();
-        let no_json =
-            |error| format!("{}: the answer is not JSON ({error}): is this Fairlift's control address?", self.shown);
-        if status.is_success() {
-            return Ok(Answer { value: serde_json::from_slice(&bytes).map_err(no_json)?, version });
-        }
-        let value: Value = serde_json::from_slice(&bytes).map_err(no_json)?;
-        Err(value["error"].as_str().map_or_else(|| format!("{}: {status}", self.shown), str::to_owned))
+    ) -> Result<(T, Option<u64>), String> {
+        run(async {
+            let response = self.send(method, path, body, version).await?;
+            let version =
+                response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()?.trim_matches('"').parse().ok());
+            Ok((self.read(response).await?, version))
+        })
     }
 
     /// Asks for so long at most.
-    pub(crate) fn ask_within(&self, time: Duration, method: Method, path: &str) -> Result<Answer, String> {
+    pub(crate) fn ask_within(&self, time: Duration, path: &str) -> Result<Value, String> {
         run(async {
-            let answer = tokio::time::timeout(time, self.request(method, path, None, None)).await;
+            let answer = async { self.read(self.send(Method::GET, path, None, None).await?).await };
+            let answer = tokio::time::timeout(time, answer).await;
             answer.unwrap_or_else(|_| Err(format!("{}: no answer in {} ms", self.shown, time.as_millis())))
         })
     }
@@ -116,18 +96,10 @@ impl Server {
     /// Asks, and hands on the bytes of the answer as they come, as long as `take` wants more.
     pub(crate) fn fetch(&self, path: &str, mut take: impl FnMut(&[u8]) -> Result<bool, String>) -> Result<(), String> {
         run(async {
-            let response = self.send(Method::GET, path, None, None).await?;
-            let status = response.status();
-            let mut body = response.into_body();
-            if !status.is_success() {
-                let bytes = body.collect().await.map_err(|error| self.lost(&error))?.to_bytes();
-                let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-                return Err(value["error"].as_str().map_or_else(|| format!("{}: {status}", self.shown), str::to_owned));
-            }
+            let mut body = self.send(Method::GET, path, None, None).await?.into_body();
             take(&[])?; // it answers
             while let Some(frame) = body.frame().await {
-                let frame = frame.map_err(|error| self.lost(&error))?;
-                if let Ok(bytes) = frame.into_data()
+                if let Ok(bytes) = frame.map_err(|error| self.lost(&error))?.into_data()
                     && !take(&bytes)?
                 {
                     break;
@@ -164,6 +136,7 @@ impl Server {
         }
     }
 
+    /// Asks, and returns the answer before it is read, unless that is a refusal.
     async fn send(
         &self,
         method: Method,
@@ -203,17 +176,27 @@ impl Server {
             }
             Address::Inherited(_) => return Err("an inherited socket has no address".into()),
         };
-        response.map_err(|error| self.lost(&error))
+        let response = response.map_err(|error| self.lost(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let value: Value = self.read(response).await?;
+        Err(value["error"].as_str().map_or_else(|| format!("{}: {status}", self.shown), str::to_owned))
+    }
+
+    async fn read<T: DeserializeOwned>(&self, response: Response<Incoming>) -> Result<T, String> {
+        let bytes = response.into_body().collect().await.map_err(|error| self.lost(&error))?.to_bytes();
+        serde_json::from_slice(&bytes).map_err(|error| {
+            format!("{}: the answer is not JSON ({error}): is this Fairlift's control address?", self.shown)
+        })
     }
 
     fn lost(&self, error: &hyper::Error) -> String {
         if error.is_parse() {
             let beside = match &self.address {
                 Address::Unix(path) => {
-                    format!(
-                        "; the one beside it is {}",
-                        place::show(&Address::Unix(path.with_extension("control.sock")))
-                    )
+                    format!("; the one beside it is unix:{}", path.with_extension("control.sock").display())
                 }
                 _ => String::new(),
             };
@@ -238,14 +221,10 @@ fn run<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
 }
 
 fn hint(error: &std::io::Error) -> &'static str {
-    match error.kind() {
-        std::io::ErrorKind::PermissionDenied => {
-            "; the socket's mode lets only its owner in (sudo, or serve --control unix:PATH,mode=0660,group=NAME)"
-        }
-        _ => {
-            "; `fairlift serve` starts one, and with --listen unix:NAME.sock it answers at --control unix:NAME.control.sock (or FAIRLIFT_CONTROL)"
-        }
+    if error.kind() == std::io::ErrorKind::PermissionDenied {
+        return "; the socket's mode lets only its owner in (sudo, or serve --control unix:PATH,mode=0660,group=NAME)";
     }
+    "; `fairlift serve` starts one, and with --listen unix:NAME.sock it answers at --control unix:NAME.control.sock (or FAIRLIFT_CONTROL)"
 }
 
 /// The control socket of the service that this process is of (systemd sets its directory, for `ExecReload=` too), of `fairlift.service`, or of a

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use clap_complete::CompletionCandidate;
-use hyper::Method;
 use serde_json::Value;
 
 use super::client::{At, Server};
@@ -16,22 +15,13 @@ const PATIENCE: Duration = Duration::from_millis(300);
 
 /// The existing names of the kind that stands before: `fairlift set group <Tab>`.
 pub(crate) fn names() -> Vec<CompletionCandidate> {
+    of(Typed::now().kind().as_slice())
+}
+
+/// The existing names of these kinds: of groups their paths.
+pub(crate) fn of(kinds: &[Kind]) -> Vec<CompletionCandidate> {
     let typed = Typed::now();
-    typed.kind().map_or_else(Vec::new, |kind| candidates(typed.names(kind)))
-}
-
-pub(crate) fn exports() -> Vec<CompletionCandidate> {
-    candidates(Typed::now().names(Kind::Export))
-}
-
-pub(crate) fn groups() -> Vec<CompletionCandidate> {
-    candidates(Typed::now().names(Kind::Group))
-}
-
-/// The names of exports, and the paths of groups.
-pub(crate) fn exports_and_groups() -> Vec<CompletionCandidate> {
-    let typed = Typed::now();
-    candidates([Kind::Export, Kind::Group].into_iter().flat_map(|kind| typed.names(kind)).collect())
+    candidates(kinds.iter().flat_map(|kind| typed.names(*kind)).collect())
 }
 
 /// The keys of the kind that stands before, or the values of the key that is typed: `fairlift set disk ssd0 scheduler=<Tab>`.
@@ -81,7 +71,7 @@ impl Typed {
     }
 
     fn ask(&self, path: &str) -> Option<Value> {
-        self.server()?.ask_within(PATIENCE, Method::GET, path).ok().map(|answer| answer.value)
+        self.server()?.ask_within(PATIENCE, path).ok()
     }
 
     /// The server's objects of a kind; empty: no server answers.

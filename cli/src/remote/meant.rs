@@ -22,33 +22,30 @@ fn commands(arguments: &[String], name: &str, names: impl Fn(Kind) -> Vec<String
         let known = keys(kind, Act::Set);
         keys_typed.iter().all(|typed| known.iter().any(|key| key.name == *typed))
     };
-    let mut found: Vec<(&str, Kind, String)> = match verb.as_str() {
-        "add" => to_add(name).map(|(word, kind)| (word, kind, name.to_owned())).into_iter().collect(),
-        _ => KINDS
-            .into_iter()
-            .flat_map(|(word, kind)| named(name, names(kind)).map(move |it| (word, kind, it)))
-            .collect(),
+    let mut found: Vec<(Kind, String)> = match verb.as_str() {
+        "add" => to_add(name).map(|kind| (kind, name.to_owned())).into_iter().collect(),
+        _ => KINDS.into_iter().flat_map(|(_, kind)| named(name, names(kind)).map(move |it| (kind, it))).collect(),
     };
     if verb == "set" {
-        found.retain(|(_, kind, _)| *kind != Kind::Listener); // which has nothing to set
-        if found.iter().any(|(_, kind, _)| has_keys(*kind)) {
-            found.retain(|(_, kind, _)| has_keys(*kind));
+        found.retain(|(kind, _)| *kind != Kind::Listener); // which has nothing to set
+        if found.iter().any(|(kind, _)| has_keys(*kind)) {
+            found.retain(|(kind, _)| has_keys(*kind));
         }
     }
     let rest = arguments[at.min(arguments.len() - 1) + 1..].iter().map(|word| quoted(word));
     let rest: String = rest.map(|word| format!(" {word}")).collect();
-    found.into_iter().map(|(word, _, name)| format!("fairlift {verb} {word} {}{rest}", quoted(&name))).collect()
+    let command = |(kind, name): (Kind, String)| format!("fairlift {verb} {} {}{rest}", kind.name(), quoted(&name));
+    found.into_iter().map(command).collect()
 }
 
 /// The kind that is added under such a name.
-fn to_add(name: &str) -> Option<(&'static str, Kind)> {
-    let kind = match () {
-        () if name.starts_with('/') => Kind::Group,
-        () if parse_place(name).is_ok() => Kind::Listener,
-        () if name.contains('=') => Kind::Export,
-        () => return None,
-    };
-    KINDS.into_iter().find(|(_, one)| *one == kind)
+fn to_add(name: &str) -> Option<Kind> {
+    match () {
+        () if name.starts_with('/') => Some(Kind::Group),
+        () if parse_place(name).is_ok() => Some(Kind::Listener),
+        () if name.contains('=') => Some(Kind::Export),
+        () => None,
+    }
 }
 
 /// Those of a kind that have the name; a group by the last part of its path too.

@@ -19,12 +19,12 @@ use std::time::Duration;
 use hyper::Method;
 use serde_json::{Map, Value, json};
 
-use args::How;
 pub(crate) use args::{
-    AcknowledgeArgs, AddArgs, EventsArgs, ForkArgs, GatewaysArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs,
-    TopArgs, TraceArgs, UpgradeArgs, WhyArgs,
+    AddArgs, EventsArgs, ForkArgs, GetArgs, How, RemoveArgs, SetArgs, StatusArgs, TopArgs, TraceArgs, UpgradeArgs,
+    WhyArgs,
 };
-use client::{Answer, At, Server};
+pub(crate) use client::At;
+use client::Server;
 pub(crate) use meant::meant;
 pub(crate) use upgrade::{Running, upgrade};
 
@@ -56,15 +56,15 @@ pub(crate) fn show(at: &At, shown: Shown) -> ExitCode {
 /// Asks one thing, and shows the answer as `render` tells it to people.
 fn ask(at: &At, method: Method, path: &str, render: impl FnOnce(&Value) -> String) -> ExitCode {
     let answer = Server::find(at).and_then(|server| server.ask(method, path, None, None));
-    show(at, answer.map(|Answer { value, .. }| (render(&value), value)))
+    show(at, answer.map(|(value, _)| (render(&value), value)))
 }
 
 pub(crate) fn status(args: &StatusArgs) -> ExitCode {
     ask(&args.at, Method::GET, &format!("/v1/status?seconds={}", args.seconds), tables::status)
 }
 
-pub(crate) fn gateways(args: &GatewaysArgs) -> ExitCode {
-    ask(&args.at, Method::GET, "/v1/gateways", tables::gateways)
+pub(crate) fn gateways(at: &At) -> ExitCode {
+    ask(at, Method::GET, "/v1/gateways", tables::gateways)
 }
 
 pub(crate) fn top(args: &TopArgs) -> ExitCode {
@@ -99,8 +99,8 @@ pub(crate) fn trace(args: &TraceArgs) -> ExitCode {
             Ok(output::print(lines.as_bytes()).is_ok())
         };
         return complaint::done(Server::find(&args.at).and_then(|server| {
-            if let Ok(Answer { value, .. }) = server.ask(Method::GET, "/v1/disks", None, None) {
-                silent(&value).for_each(|says| eprintln!("{says}"));
+            if let Ok((disks, _)) = server.ask(Method::GET, "/v1/disks", None, None) {
+                silent(&disks).for_each(|says| eprintln!("{says}"));
             }
             server.fetch(&path, &mut follow)
         }));
@@ -136,7 +136,7 @@ pub(crate) fn get(args: &GetArgs) -> Shown {
         (Some(kind), None) => format!("/v1/{kind}s"),
         (Some(kind), Some(name)) => thing(parse_kind(kind)?, name),
     };
-    let Answer { value, .. } = server.ask(Method::GET, &path, None, None)?;
+    let (value, _) = server.ask(Method::GET, &path, None, None)?;
     Ok((tables::any(&value), value))
 }
 
@@ -202,15 +202,15 @@ pub(crate) fn fork(args: &ForkArgs) -> Shown {
     change(&args.how, Method::POST, &format!("{}/fork", thing(Kind::Export, &args.of)), all)
 }
 
-pub(crate) fn acknowledge(args: &AcknowledgeArgs) -> ExitCode {
-    ask(&args.at, Method::POST, "/v1/acknowledge", |value| match value["acknowledged"].as_u64() {
+pub(crate) fn acknowledge(at: &At) -> ExitCode {
+    ask(at, Method::POST, "/v1/acknowledge", |value| match value["acknowledged"].as_u64() {
         Some(0) => "no flush has failed\n".to_owned(),
         errors => format!("flush errors acknowledged: {}\n", errors.unwrap_or_default()),
     })
 }
 
-pub(crate) fn reload(args: &ReloadArgs) -> Shown {
-    change(&args.how, Method::POST, "/v1/reload", Map::new())
+pub(crate) fn reload(how: &How) -> Shown {
+    change(how, Method::POST, "/v1/reload", Map::new())
 }
 
 pub(crate) fn events(args: &EventsArgs) -> ExitCode {
@@ -238,8 +238,7 @@ pub(crate) fn events(args: &EventsArgs) -> ExitCode {
 fn change(how: &How, method: Method, path: &str, keys: Map<String, Value>) -> Shown {
     let server = Server::find(&how.at)?;
     let path = if how.dry_run { format!("{path}?dry_run=true") } else { path.to_owned() };
-    let Answer { mut value, version }: Answer<Value> =
-        server.ask(method, &path, Some(&Value::Object(keys)), how.if_version)?;
+    let (mut value, version): (Value, _) = server.ask(method, &path, Some(&Value::Object(keys)), how.if_version)?;
     if value["frozen"] == true && !how.dry_run {
         thaw(&server, &path, &mut value);
     }
@@ -253,12 +252,11 @@ fn change(how: &How, method: Method, path: &str, keys: Map<String, Value>) -> Sh
     Ok((changes + &outcome, value))
 }
 
-/// Waits until a disk has its new scheduler, two seconds at most: until then it shows what was before. The change has been made, whatever comes of
-/// this.
+/// Waits until a disk has its new scheduler, two seconds at most: until then it shows what was before. The change has been made in any case.
 fn thaw(server: &Server, path: &str, disk: &mut Value) {
     for _ in 0..100 {
         std::thread::sleep(Duration::from_millis(20));
-        let Ok(Answer { value: Value::Object(now), .. }) = server.ask(Method::GET, path, None, None) else { return };
+        let Ok((Value::Object(now), _)) = server.ask(Method::GET, path, None, None) else { return };
         let is_over = now["frozen"] == false;
         now.into_iter().for_each(|(key, value)| disk[key] = value);
         if is_over {

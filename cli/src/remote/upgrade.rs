@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
@@ -10,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use fairlift::config::Address;
 use hyper::Method;
-use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::UpgradeArgs;
-use super::client::{Answer, At, Server};
+use super::client::{At, Server};
+use super::tables::{list, text};
 use crate::control::parse_place;
 use crate::serve::{COULD, READY, TAKEN};
 use crate::terminal::complaint;
@@ -49,10 +48,10 @@ impl Running {
     /// Of the server at a control socket.
     pub(crate) fn ask(control: &str) -> Result<Self, String> {
         let server = Server::find(&At { control: Some(control.into()), json: false })?;
-        let Answer { value: settings, version } = server.ask(Method::GET, "/v1/state", None, None)?;
+        let (settings, version) = server.ask(Method::GET, "/v1/state", None, None)?;
         let version = version.ok_or("the running server does not say which version its settings have")?;
-        let plan: Value = server.ask(Method::POST, "/v1/upgrade", None, None)?.value;
-        let names = |key: &str| plan[key].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+        let (plan, _): (Value, _) = server.ask(Method::POST, "/v1/upgrade", None, None)?;
+        let names = |key: &str| list(&plan[key]).iter().filter_map(Value::as_str).map(str::to_owned);
         let (added, sized) = (names("added").collect(), names("sized").collect());
         Ok(Self { settings, version, added, sized, request_max: plan["request_max"].as_u64() })
     }
@@ -77,7 +76,7 @@ fn attempt(args: &UpgradeArgs) -> Result<(), String> {
         return Err(format!("{}: a server is taken over at a unix socket of control", server.shown));
     };
     let socket = std::path::absolute(socket).map_err(|error| format!("{}: {error}", socket.display()))?;
-    let running: Value = server.ask(Method::POST, "/v1/upgrade", None, None)?.value;
+    let (running, _): (Value, _) = server.ask(Method::POST, "/v1/upgrade", None, None)?;
     let tell = |line: &str| _ = output::print(format!("{line}\n").as_bytes());
     let program = match &args.program {
         // Started in the server's directory, it is looked for in this one; a name without a slash in PATH.
@@ -87,11 +86,12 @@ fn attempt(args: &UpgradeArgs) -> Result<(), String> {
         Some(program) => program.clone(),
         None => std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?,
     };
-    if args.if_changed && is_of(&running, &program) {
+    // A program that was installed since is another file.
+    if args.if_changed && output::are_same(Path::new(&format!("/proc/{}/exe", running["pid"])), &program) {
         tell("the running server already runs this program; nothing to do");
         return Ok(());
     }
-    let lines = |key: &str| running[key].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let lines = |key: &str| list(&running[key]).iter().filter_map(Value::as_str);
     let in_the_way: Vec<_> = lines("in_the_way").collect();
     if !in_the_way.is_empty() {
         return Err(format!("the running server cannot be taken over:\n  {}", in_the_way.join("\n  ")));
@@ -107,7 +107,7 @@ fn attempt(args: &UpgradeArgs) -> Result<(), String> {
     }
     let mut child = start(&program, &take_over, &running, args.dry_run)?;
     let began = Instant::now();
-    let came = wait(&mut child, began + args.patience());
+    let came = wait(&mut child, began + Duration::from_secs_f64(args.within.min(1e6)));
     came.map_err(|why| format!("{}: {why}\nthe running server goes on", program.display()))?;
     if args.dry_run {
         tell("a new server could take over; nothing was changed");
@@ -125,13 +125,6 @@ fn attempt(args: &UpgradeArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the running server is of a program as it is now: one that was installed since is another file.
-fn is_of(running: &Value, program: &Path) -> bool {
-    let file = |path: &Path| std::fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok();
-    let running = file(Path::new(&format!("/proc/{}/exe", running["pid"])));
-    running.is_some() && running == file(program)
-}
-
 /// The previous server ends once it has told the service manager its successor: after this command that is done.
 fn wait_for_the_end(running: &Value) {
     let (process, until) = (format!("/proc/{}/stat", running["pid"]), Instant::now() + LAST);
@@ -142,22 +135,10 @@ fn wait_for_the_end(running: &Value) {
     }
 }
 
-/// An export, and whether its block device is there.
-#[derive(Deserialize)]
-struct Shown {
-    name: String,
-    block_device: Option<Block>,
-}
-
-#[derive(Deserialize)]
-struct Block {
-    live: bool,
-}
-
 /// The exports whose block devices are still with the kernel.
-fn away(exports: Vec<Shown>) -> Vec<String> {
-    let is_away = |export: &Shown| export.block_device.as_ref().is_some_and(|block| !block.live);
-    exports.into_iter().filter(is_away).map(|export| export.name).collect()
+fn away(exports: &Value) -> Vec<String> {
+    let is_away = |export: &&Value| export["block_device"]["live"] == false;
+    list(exports).iter().filter(is_away).map(|export| text(&export["name"])).collect()
 }
 
 /// Waits until the new server has the block devices of the one before; those that it has not by then.
@@ -165,8 +146,8 @@ fn wait_for_devices(server: &Server) -> Vec<String> {
     let until = Instant::now() + DEVICES;
     loop {
         // A server that does not say is not waited for.
-        let away =
-            server.ask(Method::GET, "/v1/exports", None, None).map(|answer| away(answer.value)).unwrap_or_default();
+        let exports = server.ask(Method::GET, "/v1/exports", None, None);
+        let away = exports.map(|(exports, _)| away(&exports)).unwrap_or_default();
         if away.is_empty() || Instant::now() > until {
             return away;
         }
@@ -201,7 +182,7 @@ fn is_of_its_service(running: &Value) -> Result<(), String> {
 }
 
 fn start(program: &Path, take_over: &OsStr, running: &Value, only_look: bool) -> Result<Child, String> {
-    let arguments = running["arguments"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let arguments = list(&running["arguments"]).iter().filter_map(Value::as_str);
     let mut command = Command::new(program);
     command.args(arguments).arg(take_over).args(only_look.then_some("--take-over-look"));
     if let Some(directory) = running["directory"].as_str() {
@@ -261,6 +242,6 @@ mod tests {
     fn an_export_is_away_whose_block_device_is_not_there() {
         let exports = r#"[{"name": "a", "size": 1, "block_device": null}, {"name": "b", "block_device": {"path": "/dev/ublkb0", "live": false}},
             {"name": "c", "block_device": {"path": "/dev/ublkb1", "live": true}}]"#;
-        assert_eq!(away(serde_json::from_str(exports).unwrap()), ["b"]);
+        assert_eq!(away(&serde_json::from_str(exports).unwrap()), ["b"]);
     }
 }

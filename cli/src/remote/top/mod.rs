@@ -86,14 +86,14 @@ pub(super) fn watch(args: &TopArgs) -> Result<(), String> {
 }
 
 fn look(server: &Server, seconds: f64) -> Result<Value, String> {
-    Ok(server.ask(Method::GET, &format!("/v1/status?seconds={seconds}"), None, None)?.value)
+    Ok(server.ask(Method::GET, &format!("/v1/status?seconds={seconds}"), None, None)?.0)
 }
 
 fn ask_why(server: &Arc<Server>, export: String, say: &Sender<Heard>) {
     let (server, say) = (Arc::clone(server), say.clone());
     std::thread::spawn(move || {
         let path = format!("/v1/why/{}", encoded(&export));
-        let answer = server.ask(Method::GET, &path, None, None).map(|answer| answer.value);
+        let answer = server.ask(Method::GET, &path, None, None).map(|(value, _)| value);
         let _ = say.send(Heard::Why(answer)); // nobody may watch any more
     });
 }
