@@ -66,7 +66,6 @@ pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// One screen: disks, then tenants.
 pub(super) fn status(value: &Value) -> String {
     let mut out = String::new();
     table(&mut out, &DISKS, list(&value["disks"]));
@@ -171,7 +170,6 @@ pub(super) fn short(number: f64) -> String {
     }
 }
 
-/// For how long was looked.
 fn seconds(value: &Value) -> String {
     format!("{:.1} s", value["seconds"].as_f64().unwrap_or_default())
 }
@@ -211,13 +209,11 @@ pub(super) fn why_tenant(value: &Value) -> String {
     if all.is_empty() { "no export is in this group, nor below it\n".into() } else { all.join("\n") }
 }
 
-/// All that is known of the tenant of an export.
 pub(super) fn why(value: &Value) -> String {
     why_of("export", value)
 }
 
-/// Whether the tenant had its due, and the length of the look; the cause in a line, the other parts of the time, the largest first, and the
-/// tenant's activity.
+/// Whether the tenant had its due; the cause in a line, the other parts of the time, the largest first, and the tenant's activity.
 fn why_of(name: &str, value: &Value) -> String {
     let mut out = String::new();
     let (tenant, length) = (text(&value["tenant"]), seconds(value));
@@ -252,8 +248,7 @@ fn why_of(name: &str, value: &Value) -> String {
     out
 }
 
-/// The changes, a line each, then the object after them, and its settings that cannot act. The version is told at the end, by the
-/// command.
+/// The changes, a line each, then the object after them, and its settings that cannot act. The command tells the version, at the end.
 pub(super) fn changed(value: &Value) -> String {
     let mut rest = value.clone();
     let mut lines = |key: &str, head: &str| {
@@ -343,7 +338,7 @@ pub(super) fn text(value: &Value) -> String {
 }
 
 /// A number; `-`: there is none.
-fn number(value: &Value, show: fn(f64) -> String) -> String {
+pub(super) fn number(value: &Value, show: fn(f64) -> String) -> String {
     value.as_f64().map_or_else(|| "-".into(), show)
 }
 
@@ -351,7 +346,7 @@ fn percent(value: &Value) -> String {
     number(value, |part| format!("{:.1}%", 100.0 * part))
 }
 
-fn rate(value: &Value) -> String {
+pub(super) fn rate(value: &Value) -> String {
     number(value, |bytes| format!("{:.1}", bytes / 1e6))
 }
 

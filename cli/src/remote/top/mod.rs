@@ -7,7 +7,7 @@ mod screen;
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use hyper::Method;
@@ -28,10 +28,9 @@ const FIRST: f64 = 0.2;
 /// The answers that the asking threads have received.
 enum Heard {
     Status(Result<Value, String>),
-    Why(Result<Value, String>),
+    Why(String),
 }
 
-/// Prints one look.
 pub(super) fn once(args: &TopArgs) -> Result<(String, Value), String> {
     let value = look(&Server::find(&args.at)?, args.seconds)?;
     let mut top = Top::new(args.sort, args.filter.clone());
@@ -76,7 +75,13 @@ pub(super) fn watch(args: &TopArgs) -> Result<(), String> {
                     Does::Why(export) => ask_why(&server, export, &say),
                 }
             }
-            hear(&mut top, &heard);
+            for heard in heard.try_iter() {
+                match heard {
+                    Heard::Status(Ok(value)) => top.take(value),
+                    Heard::Status(Err(why)) => top.trouble = Some(why),
+                    Heard::Why(text) => top.why = Some(text),
+                }
+            }
         }
         Ok(())
     };
@@ -92,19 +97,8 @@ fn look(server: &Server, seconds: f64) -> Result<Value, String> {
 fn ask_why(server: &Arc<Server>, export: String, say: &Sender<Heard>) {
     let (server, say) = (Arc::clone(server), say.clone());
     std::thread::spawn(move || {
-        let path = format!("/v1/why/{}", encoded(&export));
-        let answer = server.ask(Method::GET, &path, None, None).map(|(value, _)| value);
-        let _ = say.send(Heard::Why(answer)); // nobody may watch any more
+        let answer = server.ask(Method::GET, &format!("/v1/why/{}", encoded(&export)), None, None);
+        let text = answer.map_or_else(|why| why, |(value, _)| tables::why(&value));
+        let _ = say.send(Heard::Why(text)); // nobody may watch any more
     });
-}
-
-fn hear(top: &mut Top, heard: &Receiver<Heard>) {
-    for heard in heard.try_iter() {
-        match heard {
-            Heard::Status(Ok(value)) => top.take(value),
-            Heard::Status(Err(why)) => top.trouble(why),
-            Heard::Why(Ok(value)) => top.explain(&tables::why(&value)),
-            Heard::Why(Err(why)) => top.explain(&why),
-        }
-    }
 }

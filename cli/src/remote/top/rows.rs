@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde_json::Value;
 
-use super::super::tables;
+use super::super::tables::{self, number};
 
 /// The sort keys of tenants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
@@ -25,96 +25,47 @@ pub(crate) enum Sort {
 }
 
 impl Sort {
-    /// The key that chooses it.
-    pub(super) const KEYS: [(char, Self); 6] = [
-        ('h', Self::Had),
-        ('r', Self::Rate),
-        ('p', Self::P99),
-        ('s', Self::Score),
-        ('w', Self::Wait),
-        ('n', Self::Name),
-    ];
+    /// The one whose name begins with a letter.
+    pub(super) fn of_key(letter: char) -> Option<Self> {
+        let has_it = |sort: &&Self| sort.to_possible_value().is_some_and(|value| value.get_name().starts_with(letter));
+        Self::value_variants().iter().find(has_it).copied()
+    }
 }
 
-/// A tenant on a disk.
-#[derive(Clone, Debug, Default)]
-pub(super) struct TenantRow {
-    pub(super) name: String,
-    pub(super) disk: String,
-    pub(super) exports: Vec<String>,
-    had: f64,
-    due: Option<f64>,
-    /// The reason for its due: weight, demand, floor or ceiling.
-    by: String,
-    score: Option<f64>,
-    /// It had less than 80 % of its due.
-    pub(super) is_short: bool,
-    iops: f64,
-    bps: f64,
-    p99: Option<f64>,
-    /// The largest part of its time, and how large it is.
-    waits: Option<(String, f64)>,
-    /// Had and due of the pool of its disk.
-    pool: Option<[f64; 2]>,
-    limits: String,
+/// The largest part of a tenant's time, and how large it is.
+fn waits(tenant: &Value) -> Option<(&str, f64)> {
+    let all = tenant["waits"].as_object().into_iter().flatten();
+    let all = all.filter_map(|(cause, part)| Some((&**cause, part.as_f64()?)));
+    all.max_by(|one, two| one.1.total_cmp(&two.1))
 }
 
-impl TenantRow {
-    pub(super) fn new(tenant: &Value) -> Self {
-        let number = |name: &str| tenant[name].as_f64();
-        let waits = tenant["waits"].as_object().into_iter().flatten();
-        let waits = waits.filter_map(|(name, part)| Some((name.clone(), part.as_f64()?)));
-        Self {
-            name: tables::text(&tenant["path"]),
-            disk: tables::text(&tenant["disk"]),
-            exports: tenant["exports"].as_array().into_iter().flatten().map(tables::text).collect(),
-            had: number("had").unwrap_or_default(),
-            due: number("due"),
-            by: tenant["due_by"].as_str().map_or_else(|| "-".into(), str::to_owned),
-            score: number("score"),
-            is_short: tenant["short"] == true,
-            iops: number("iops").unwrap_or_default(),
-            bps: number("bps").unwrap_or_default(),
-            p99: number("p99_us"),
-            waits: waits.max_by(|one, two| one.1.total_cmp(&two.1)),
-            pool: tenant["pool"]["had"].as_f64().zip(tenant["pool"]["due"].as_f64()).map(|(had, due)| [had, due]),
-            limits: tables::limits(tenant),
-        }
-    }
+/// Whether a tenant, its disk, one of its exports or what it waits for has this text.
+pub(super) fn holds(tenant: &Value, text: &str) -> bool {
+    let text = text.to_lowercase();
+    let names = [&tenant["path"], &tenant["disk"]].into_iter().chain(tables::list(&tenant["exports"]));
+    let mut words = names.filter_map(Value::as_str).chain(waits(tenant).map(|(cause, _)| cause));
+    words.any(|word| word.to_lowercase().contains(&text))
+}
 
-    pub(super) fn holds(&self, text: &str) -> bool {
-        let text = text.to_lowercase();
-        let waits = self.waits.iter().map(|(cause, _)| cause);
-        [&self.name, &self.disk]
-            .into_iter()
-            .chain(&self.exports)
-            .chain(waits)
-            .any(|word| word.to_lowercase().contains(&text))
-    }
-
-    /// Its line on a screen divided so.
-    pub(super) fn line(&self, widths: &Widths) -> String {
-        let &Widths { name, disk, has_pool } = widths;
-        let pool = match self.pool.map(|pool| pool.map(percent)) {
-            Some([had, due]) => format!(" {had:>8} {due:>8}"),
-            None if has_pool => format!("{:POOL$}", ""),
-            None => String::new(),
-        };
-        let waits = self.waits.as_ref().map_or_else(String::new, |(cause, part)| format!("{cause} {}", percent(*part)));
-        format!(
-            "{} {} {:>4} {:>4} {:<6} {:>5} {:>6} {:>6} {:>6}{pool} {waits:<12} {}",
-            fit(&self.name, name),
-            fit(&self.disk, disk),
-            percent(self.had),
-            self.due.map_or_else(|| "-".into(), percent),
-            self.by,
-            self.score.map_or_else(|| "-".into(), |score| format!("{score:.2}")),
-            tables::short(self.iops),
-            format!("{:.*}", if self.bps < 1e9 { 1 } else { 0 }, self.bps / 1e6),
-            self.p99.map_or_else(|| "-".into(), micros),
-            self.limits,
-        )
-    }
+/// A tenant's line on a screen divided so.
+pub(super) fn line(tenant: &Value, widths: &Widths) -> String {
+    let &Widths { name, disk, has_pool } = widths;
+    let pool = |key: &str| tenant["pool"][key].as_f64().map_or_else(String::new, percent);
+    let pool = if has_pool { format!(" {:>8} {:>8}", pool("had"), pool("due")) } else { String::new() };
+    let waits = waits(tenant).map_or_else(String::new, |(cause, part)| format!("{cause} {}", percent(part)));
+    format!(
+        "{} {} {:>4} {:>4} {:<6} {:>5} {:>6} {:>6} {:>6}{pool} {waits:<12} {}",
+        fit(&tables::text(&tenant["path"]), name),
+        fit(&tables::text(&tenant["disk"]), disk),
+        number(&tenant["had"], percent),
+        number(&tenant["due"], percent),
+        tables::text(&tenant["due_by"]),
+        number(&tenant["score"], |score| format!("{score:.2}")),
+        number(&tenant["iops"], tables::short),
+        number(&tenant["bps"], |bps| format!("{:.*}", if bps < 1e9 { 1 } else { 0 }, bps / 1e6)),
+        number(&tenant["p99_us"], micros),
+        tables::limits(tenant),
+    )
 }
 
 /// Columns of a tenant's name and of its disk's, at least where there is room.
@@ -132,14 +83,14 @@ pub(super) struct Widths {
 }
 
 /// Divides a screen so wide: names have as much as the longest needs, if there is room, and pools nothing where no disk is of one.
-pub(super) fn widths(rows: &[TenantRow], width: usize) -> Widths {
-    let has_pool = rows.iter().any(|row| row.pool.is_some());
-    let longest = |of: fn(&TenantRow) -> &str| rows.iter().map(|row| columns(of(row))).max().unwrap_or(0);
+pub(super) fn widths(rows: &[Value], width: usize) -> Widths {
+    let has_pool = rows.iter().any(|row| !row["pool"].is_null());
+    let longest = |key: &str| rows.iter().map(|row| columns(&tables::text(&row[key]))).max().unwrap_or(0);
     let free = width.saturating_sub(if has_pool { REST + POOL } else { REST });
     let most = free.saturating_sub(DISK).max(8);
-    let name = longest(|row| &row.name).clamp(NAME.min(most), most);
+    let name = longest("path").clamp(NAME.min(most), most);
     let most = free.saturating_sub(name).max(DISK);
-    Widths { name, disk: longest(|row| &row.disk).clamp(DISK, most), has_pool }
+    Widths { name, disk: longest("disk").clamp(DISK, most), has_pool }
 }
 
 pub(super) fn heads(widths: &Widths) -> String {
@@ -151,29 +102,29 @@ pub(super) fn heads(widths: &Widths) -> String {
     )
 }
 
-/// On a screen.
 pub(super) fn columns(text: &str) -> usize {
     ratatui::text::Span::raw(text).width()
 }
 
 /// Sorts tenants; those that are alike by name.
-pub(super) fn sort(rows: &mut [TenantRow], by: Sort, reversed: bool) {
-    let largest = |one: Option<f64>, two: Option<f64>| two.unwrap_or(-1.0).total_cmp(&one.unwrap_or(-1.0));
+pub(super) fn sort(rows: &mut [Value], by: Sort, reversed: bool) {
     rows.sort_by(|one, two| {
+        let figure = |row: &Value, key: &str, none: f64| row[key].as_f64().unwrap_or(none);
+        let largest = |key: &str| figure(two, key, -1.0).total_cmp(&figure(one, key, -1.0));
         let order = match by {
-            Sort::Had => largest(Some(one.had), Some(two.had)),
-            Sort::Rate => largest(Some(one.iops), Some(two.iops)),
-            Sort::P99 => largest(one.p99, two.p99),
-            Sort::Score => one.score.unwrap_or(f64::MAX).total_cmp(&two.score.unwrap_or(f64::MAX)),
+            Sort::Had => largest("had"),
+            Sort::Rate => largest("iops"),
+            Sort::P99 => largest("p99_us"),
+            Sort::Score => figure(one, "score", f64::MAX).total_cmp(&figure(two, "score", f64::MAX)),
             Sort::Wait => {
-                let of = |row: &TenantRow| row.waits.clone().unwrap_or_default();
-                let ((one, part), (two, other)) = (of(one), of(two));
+                let [(one, part), (two, other)] = [one, two].map(|row| waits(row).unwrap_or_default());
                 // Those that wait for nothing come last.
-                one.is_empty().cmp(&two.is_empty()).then(one.cmp(&two)).then(other.total_cmp(&part))
+                one.is_empty().cmp(&two.is_empty()).then(one.cmp(two)).then(other.total_cmp(&part))
             }
             Sort::Name => std::cmp::Ordering::Equal,
         };
-        let order = order.then_with(|| (&one.name, &one.disk).cmp(&(&two.name, &two.disk)));
+        let name = |row: &Value| ["path", "disk"].map(|key| tables::text(&row[key]));
+        let order = order.then_with(|| name(one).cmp(&name(two)));
         if reversed { order.reverse() } else { order }
     });
 }
@@ -193,19 +144,6 @@ pub(super) fn fit(text: &str, columns: usize) -> String {
     }
     let kept = &text[from..];
     format!("…{kept}{:1$}", "", columns.saturating_sub(1 + width(kept)))
-}
-
-/// Text in at most `columns` columns; of a longer text the beginning is shown.
-pub(super) fn fit_start(text: &str, columns: usize) -> String {
-    let mut kept = String::new();
-    for letter in text.chars() {
-        kept.push(letter);
-        if ratatui::text::Span::raw(&*kept).width() > columns {
-            kept.pop();
-            break;
-        }
-    }
-    kept
 }
 
 pub(super) fn percent(part: f64) -> String {
@@ -228,11 +166,11 @@ mod tests {
 
     #[test]
     fn tenants_of_a_pool_have_columns_for_it_and_without_a_pool_there_are_none() {
-        let row = |pool: Value| TenantRow::new(&json!({"path": "/a", "disk": "d", "max": {"iops": 9}, "pool": pool}));
+        let row = |pool: Value| json!({"path": "/a", "disk": "d", "max": {"iops": 9}, "pool": pool});
         let without = row(Value::Null);
         let both = [row(json!({"had": 0.2, "due": 0.25})), without.clone()];
         let all = widths(&both, 200);
-        let shown = [heads(&all), both[0].line(&all), both[1].line(&all)];
+        let shown = [heads(&all), line(&both[0], &all), line(&both[1], &all)];
         assert!(shown[0].contains("   P99 POOL HAD POOL DUE WAITS FOR "), "{}", shown[0]);
         let at = |line: &str, word: &str| line.find(word).unwrap_or_else(|| panic!("{word}: {line}")) + word.len();
         assert_eq!(at(&shown[0], "HAD POOL DUE"), at(&shown[1], " 25%"), "{shown:?}");

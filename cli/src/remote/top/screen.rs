@@ -3,14 +3,14 @@
 use fairlift_lab::report::printable;
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::Modifier;
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Borders, Clear, Paragraph, Wrap};
 use serde_json::Value;
 
 use super::super::tables;
-use super::rows::{self, Sort, TenantRow};
+use super::rows::{self, Sort};
 
 /// Disks that are shown at most on a screen.
 const DISKS: usize = 4;
@@ -27,7 +27,7 @@ pub(super) struct Top {
     /// The server's latest answer.
     answer: Value,
     /// The tenants that the filter lets through, in order.
-    rows: Vec<TenantRow>,
+    rows: Vec<Value>,
     sort: Sort,
     is_reversed: bool,
     filter: String,
@@ -35,11 +35,13 @@ pub(super) struct Top {
     is_typing: bool,
     is_paused: bool,
     /// The tenant and disk of the line that is chosen.
-    chosen: Option<(String, String)>,
+    chosen: Option<[Value; 2]>,
     /// How many tenants lines there were when it was drawn last.
     page: usize,
-    why: Option<String>,
-    trouble: Option<String>,
+    /// The server's answer to why.
+    pub(super) why: Option<String>,
+    /// Why the server does not answer.
+    pub(super) trouble: Option<String>,
 }
 
 impl Top {
@@ -55,19 +57,9 @@ impl Top {
         }
     }
 
-    /// The server does not answer, and why.
-    pub(super) fn trouble(&mut self, why: String) {
-        self.trouble = Some(why);
-    }
-
-    /// The server's answer to why.
-    pub(super) fn explain(&mut self, text: &str) {
-        self.why = Some(text.to_owned());
-    }
-
     fn arrange(&mut self) {
         let tenants = tables::list(&self.answer["tenants"]);
-        self.rows = tenants.iter().map(TenantRow::new).filter(|row| row.holds(&self.filter)).collect();
+        self.rows = tenants.iter().filter(|row| rows::holds(row, &self.filter)).cloned().collect();
         rows::sort(&mut self.rows, self.sort, self.is_reversed);
     }
 
@@ -101,9 +93,9 @@ impl Top {
             }
             KeyCode::Char(' ') => self.is_paused = !self.is_paused,
             KeyCode::Char(letter) => {
-                if let Some((_, sort)) = Sort::KEYS.iter().find(|(key, _)| *key == letter) {
-                    self.is_reversed = *sort == self.sort && !self.is_reversed;
-                    self.sort = *sort;
+                if let Some(sort) = Sort::of_key(letter) {
+                    self.is_reversed = sort == self.sort && !self.is_reversed;
+                    self.sort = sort;
                     self.arrange();
                 }
             }
@@ -121,13 +113,10 @@ impl Top {
             KeyCode::End => self.go(|_, _| usize::MAX),
             KeyCode::Enter => {
                 let row = self.rows.get(self.at().unwrap_or(0));
-                return match row.and_then(|row| row.exports.first()) {
-                    Some(export) => {
-                        self.why = Some(format!("{export}: looking for a second…"));
-                        Does::Why(export.clone())
-                    }
-                    None => Does::Ignore,
-                };
+                if let Some(export) = row.and_then(|row| row["exports"][0].as_str()) {
+                    self.why = Some(format!("{export}: looking for a second…"));
+                    return Does::Why(export.to_owned());
+                }
             }
             _ => {}
         }
@@ -136,8 +125,8 @@ impl Top {
 
     /// The line that is chosen.
     fn at(&self) -> Option<usize> {
-        let (name, disk) = self.chosen.as_ref()?;
-        self.rows.iter().position(|row| row.name == *name && row.disk == *disk)
+        let [path, disk] = self.chosen.as_ref()?;
+        self.rows.iter().position(|row| row["path"] == *path && row["disk"] == *disk)
     }
 
     fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
@@ -146,7 +135,7 @@ impl Top {
             None => 0,
         };
         let row = self.rows.get(at.min(self.rows.len().saturating_sub(1)));
-        self.chosen = row.map(|row| (row.name.clone(), row.disk.clone()));
+        self.chosen = row.map(|row| ["path", "disk"].map(|key| row[key].clone()));
     }
 
     /// All of it, as `--once` prints it: as wide as the longest name needs.
@@ -155,7 +144,7 @@ impl Top {
         let mut lines = vec![self.head()];
         lines.extend(self.disks(usize::MAX, usize::MAX));
         lines.extend([String::new(), rows::heads(&widths)]);
-        lines.extend(self.rows.iter().map(|row| row.line(&widths)));
+        lines.extend(self.rows.iter().map(|row| rows::line(row, &widths)));
         lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
     }
 
@@ -179,8 +168,7 @@ impl Top {
             "DISK", "SCHEDULER", "BUSY", "FLUSH", "IDLING", "IN FLIGHT", "WAITING", "IOPS", "MB/s"
         )];
         lines.extend(disks.iter().take(most).map(|disk| {
-            let number = |name: &str| disk[name].as_f64().unwrap_or_default();
-            let part = |name: &str| disk[name].as_f64().map_or_else(|| "-".into(), rows::percent);
+            let part = |name: &str| tables::number(&disk[name], rows::percent);
             format!(
                 "{} {} {:>5} {:>6} {:>6} {:>9} {:>8} {:>6} {:>6}",
                 rows::fit(&tables::text(&disk["name"]), name),
@@ -190,8 +178,8 @@ impl Top {
                 part("idling"),
                 format!("{}/{}", tables::text(&disk["in_flight"]), tables::text(&disk["depth"])),
                 tables::text(&disk["waiting"]),
-                tables::short(number("iops")),
-                format!("{:.1}", number("bps") / 1e6),
+                tables::number(&disk["iops"], tables::short),
+                tables::rate(&disk["bps"]),
             )
         }));
         if disks.len() > most {
@@ -213,38 +201,31 @@ impl Top {
 
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
         let (area, width) = (frame.area(), usize::from(frame.area().width));
-        let bold = Style::new().add_modifier(Modifier::BOLD);
-        let reversed = Style::new().add_modifier(Modifier::REVERSED);
-        let mut lines = vec![Line::styled(rows::fit_start(&self.head(), width), bold), Line::raw("")];
-        let disks = self.disks(DISKS, width);
-        lines.extend(
-            disks
-                .into_iter()
-                .enumerate()
-                .map(|(at, line)| Line::styled(line, if at == 0 { bold } else { Style::new() })),
-        );
+        let [body, foot] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(area);
+        let (plain, bold, reversed) = (Modifier::empty(), Modifier::BOLD, Modifier::REVERSED);
+        let mut lines = vec![Line::styled(self.head(), bold), Line::raw("")];
+        let style = |at| if at == 0 { bold } else { plain };
+        lines.extend(self.disks(DISKS, width).into_iter().enumerate().map(|(at, line)| Line::styled(line, style(at))));
         let widths = rows::widths(&self.rows, width);
         lines.extend([Line::raw(""), Line::styled(rows::heads(&widths), reversed)]);
-        self.page = usize::from(area.height).saturating_sub(lines.len() + 1).max(1);
+        self.page = usize::from(body.height).saturating_sub(lines.len()).max(1);
         let at = self.at();
         // The line that is chosen is on the screen.
         let first = at.map_or(0, |at| (at + 1).saturating_sub(self.page));
         for (number, row) in self.rows.iter().enumerate().skip(first).take(self.page) {
-            let style = match (Some(number) == at, row.is_short) {
+            let style = match (Some(number) == at, row["short"] == true) {
                 (true, _) => reversed,
                 (false, true) => bold,
-                (false, false) => Style::new(),
+                (false, false) => plain,
             };
-            lines.push(Line::styled(row.line(&widths), style));
+            lines.push(Line::styled(rows::line(row, &widths), style));
         }
-        lines.truncate(usize::from(area.height).saturating_sub(1));
-        frame.render_widget(Paragraph::new(lines), area);
-        let foot = Rect { y: area.bottom().saturating_sub(1), height: area.height.min(1), ..area };
-        frame.render_widget(Line::styled(rows::fit_start(&self.foot(), width), reversed), foot);
+        frame.render_widget(Paragraph::new(lines), body);
+        frame.render_widget(Line::styled(self.foot(), reversed), foot);
         if let Some(why) = &self.why {
             let text = why.lines().map(|line| Line::raw(printable(line))).collect::<Vec<_>>();
-            let height = area.height.saturating_sub(2).min(10);
-            let place = Rect { y: foot.y.saturating_sub(height), height, ..area };
+            let height = body.height.saturating_sub(1).min(10);
+            let place = Rect { y: body.bottom().saturating_sub(height), height, ..body };
             let block = Block::new().borders(Borders::TOP).title(" why (Esc closes) ");
             frame.render_widget(Clear, place);
             frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }).block(block), place);
@@ -369,7 +350,7 @@ mod tests {
     fn enter_asks_why_of_the_line_that_is_chosen() {
         let mut top = top();
         assert_eq!(press(&mut top, "↓↓↵"), Does::Why("alice".into()));
-        top.explain("alice: 71 % of its time is the share of /bob\n");
+        top.why = Some("alice: 71 % of its time is the share of /bob\n".into());
         let lines = screen(&mut top, 80, 24);
         assert!(lines.iter().any(|line| line.starts_with("alice: 71 %")), "{lines:?}");
         press(&mut top, "⎋");
@@ -396,7 +377,7 @@ mod tests {
         assert!(names(&mut top).contains(&"/t0034".to_owned()), "{:?}", names(&mut top));
         for (width, height) in [(1, 1), (5, 3), (20, 8), (200, 60)] {
             screen(&mut top, width, height);
-            top.explain("why");
+            top.why = Some("why".into());
             screen(&mut top, width, height);
         }
     }
@@ -404,7 +385,7 @@ mod tests {
     #[test]
     fn a_server_that_is_gone_is_told_and_the_figures_stay() {
         let mut top = top();
-        top.trouble("no server answers".into());
+        top.trouble = Some("no server answers".into());
         let lines = screen(&mut top, 80, 24);
         assert!(lines[23].starts_with("no server answers; asking again") && lines[6].starts_with("/bob"), "{lines:?}");
         press(&mut top, " ");
