@@ -3,7 +3,6 @@
 use axum::http::StatusCode;
 use fairlift::control::Refused;
 
-/// An answer that is no success.
 pub(super) struct Failure(pub(super) StatusCode, pub(super) String);
 
 pub(super) fn fail<T>(status: StatusCode, says: impl Into<String>) -> Result<T, Failure> {

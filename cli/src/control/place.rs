@@ -36,13 +36,11 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// Reads the files that a place names.
     pub(crate) fn read(at: &ControlAt) -> Result<Self, String> {
         let tls = at.certificates.as_deref().map(|dir| certificates::load(dir, true)).transpose()?;
         Ok(Self { token: at.token.as_deref().map(token).transpose()?, tls })
     }
 
-    /// The parts that differ in `now`.
     pub(crate) fn changed(&self, now: &Self) -> impl Iterator<Item = &'static str> {
         let digest = |locks: &Self| locks.tls.as_ref().map(|tls| tls.digest.clone());
         let all = [(self.token != now.token, "token"), (digest(self) != digest(now), "certificates")];
@@ -105,8 +103,7 @@ impl ControlAt {
         }
     }
 
-    /// Whether it is safe to listen there: a client at a TCP address has to know or show something, and no secret crosses a network in
-    /// plain text.
+    /// Whether it is safe to listen there: clients over TCP know or show something, and no secret crosses a network in plain text.
     fn guarded(self) -> Result<Self, String> {
         let at = &self.written;
         if place::tcp_address(&self.address).is_none() || self.certificates.is_some() {
@@ -135,7 +132,6 @@ impl ControlAt {
         host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// Its paths, started at a directory.
     pub(crate) fn rooted(mut self, dir: &Path) -> Result<Self, String> {
         if let Address::Unix(path) = &mut self.address {
             *path = dir.join(&*path);
@@ -145,7 +141,6 @@ impl ControlAt {
         Ok(self)
     }
 
-    /// Whether both are the same place with the same rights.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let all = |at: &Self| format!("{} {at:?}", place::show(&at.address));
         all(self) == all(other)

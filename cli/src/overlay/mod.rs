@@ -11,6 +11,7 @@ use fairlift::overlay::{Shifted, TopInfo, commit, flatten, look, rebase};
 use serde_json::json;
 
 use crate::syntax::units::show_size;
+use crate::terminal::output::hex;
 use crate::terminal::progress::bar;
 use crate::terminal::stop::stop_on_signal;
 use crate::terminal::{complaint, output};
@@ -138,7 +139,7 @@ fn as_text(top: &Path, info: &TopInfo) -> String {
     row("data", show_size(data * BLOCK));
     row("zeroes", show_size(zeroes * BLOCK));
     row("takes", show_size(*takes));
-    row("id", id(&header.id));
+    row("id", hex(&header.id));
     row("closed", if header.clean { "in order" } else { "no: it is served, or its server was killed" }.into());
     below.iter().for_each(|path| row("over", path.display().to_string()));
     findings.iter().for_each(|finding| row("wrong", finding.what.clone()));
@@ -149,7 +150,7 @@ fn as_json(top: &Path, info: &TopInfo) -> String {
     let TopInfo { header, data, zeroes, takes, below, findings } = info;
     let base = match header.base.is {
         Fingerprint::Raw { size, changed: (seconds, nanos) } => json!({ "size": size, "changed": [seconds, nanos] }),
-        Fingerprint::Top { id: name, opened } => json!({ "id": id(&name), "opened": opened }),
+        Fingerprint::Top { id: name, opened } => json!({ "id": hex(&name), "opened": opened }),
         Fingerprint::Named { size, .. } => json!({ "size": size }),
         Fingerprint::Image { size, files, .. } => json!({ "size": size, "files": files }),
     };
@@ -159,7 +160,7 @@ fn as_json(top: &Path, info: &TopInfo) -> String {
         "data": data * BLOCK,
         "zeroes": zeroes * BLOCK,
         "takes": takes,
-        "id": id(&header.id),
+        "id": hex(&header.id),
         "opened": header.opened,
         "closed": header.clean,
         "commits": header.commits,
@@ -176,11 +177,4 @@ fn findings(top: &Path, info: &TopInfo) -> String {
         [] => line("nothing is wrong"),
         all => all.iter().map(|finding| line(&finding.what)).collect(),
     }
-}
-
-fn id(id: &[u8]) -> String {
-    id.iter().fold(String::new(), |mut all, byte| {
-        let _ = write!(all, "{byte:02x}");
-        all
-    })
 }

@@ -5,6 +5,8 @@ use std::io;
 use fairlift::access::Token;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
+use crate::terminal::output::hex;
+
 /// A token that nobody has, and in the next line what a config file says of it.
 pub(crate) fn token() -> io::Result<Vec<u8>> {
     let mut bytes = [0; 32];
@@ -14,10 +16,6 @@ pub(crate) fn token() -> io::Result<Vec<u8>> {
     let line = format!("sha256:{digest}");
     assert_eq!(line.parse(), Ok(Token::new(&token)), "the file knows the token");
     Ok(format!("{token}\ntoken = \"{line}\"\n").into_bytes())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

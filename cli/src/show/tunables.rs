@@ -35,7 +35,6 @@ pub(super) fn rows(kind: Kind) -> Vec<SettingRow> {
     kind.tunables().iter().map(|info| SettingRow::new(info, scheduler.get(info.name))).collect()
 }
 
-/// The tunables of flushes, for any scheduler.
 pub(super) fn flush_rows() -> Vec<SettingRow> {
     let usual = flush::Settings::default();
     let usual = |name| tunable::get(flush::Settings::TUNABLES, &usual, name);

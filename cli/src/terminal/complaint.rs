@@ -23,7 +23,6 @@ pub(crate) enum Complaint {
     InFile(String),
     /// The same, where reading the help helps nobody: what was typed is right, and cannot be done here.
     Refused(String),
-    /// Something went wrong.
     Failed(String),
 }
 

@@ -38,8 +38,7 @@ pub(crate) fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Opens a file for writing and leaves it, or its absence, as it was. A pipe is left alone: its reader would take the
-/// closing for the end.
+/// Opens a file for writing and leaves it, or its absence, as it was. Not a pipe: its reader would take the closing for the end.
 pub(crate) fn try_writing(path: &Path) -> io::Result<()> {
     match OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(_) => fs::remove_file(path),
@@ -61,6 +60,10 @@ pub(crate) fn try_writing(path: &Path) -> io::Result<()> {
 pub(crate) fn are_same(one: &Path, other: &Path) -> bool {
     let inode = |path: &Path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok();
     inode(one).is_some() && inode(one) == inode(other)
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// As a shell takes it for one word.

@@ -197,7 +197,6 @@ pub(super) async fn keys(body: Body) -> Result<Map<String, Value>, Failure> {
     }
 }
 
-/// The parts of a query, decoded.
 fn query(text: &str) -> BTreeMap<String, String> {
     form_urlencoded::parse(text.as_bytes()).into_owned().collect()
 }
