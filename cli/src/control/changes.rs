@@ -225,12 +225,19 @@ impl<'a> Changes<'a> {
             shares.gateway.clone_from(own);
         }
         let kind = disk.scheduler;
-        let set = keys.knobs()?;
-        for (knob, value) in &set {
-            match check_setting(kind, knob, value) {
+        if before != Some(kind) {
+            // Those that all schedulers have stay as they are.
+            disk.set.retain(|(knob, _)| flush::Settings::INFO.iter().any(|info| info.name == knob));
+        }
+        for (knob, value) in keys.knobs()? {
+            match check_setting(kind, &knob, &value) {
                 Err((false, why)) if value != DEFAULT => return Err(format!("{why}; {knob}={DEFAULT} takes it back")),
                 Err((true, why)) => return Err(why),
                 Ok(()) | Err(_) => {}
+            }
+            disk.set.retain(|(one, _)| *one != knob);
+            if value != DEFAULT {
+                disk.set.push((knob, value));
             }
         }
         keys.finish(&tunables(kind).map(|info| info.name).collect::<Vec<_>>())?;
@@ -238,16 +245,6 @@ impl<'a> Changes<'a> {
         // Also where it names the present one, which tenants have brought: from then on it stays.
         if is_named || act == Act::Add {
             disk.is_usual = !is_named;
-        }
-        if before != Some(kind) {
-            // Those that all schedulers have stay as they are.
-            disk.set.retain(|(knob, _)| flush::Settings::INFO.iter().any(|info| info.name == knob));
-        }
-        for (knob, value) in set {
-            disk.set.retain(|(one, _)| *one != knob);
-            if value != DEFAULT {
-                disk.set.push((knob, value));
-            }
         }
         if act == Act::Add {
             return self.edit.add_disk(disk);
