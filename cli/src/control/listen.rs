@@ -106,20 +106,15 @@ pub(crate) async fn serve(places: Vec<Opened>, app: App, stop: oneshot::Receiver
     let router = routes::router(app.clone());
     let room = Room::new(EACH, CONNECTIONS);
     let mut tasks = tokio::task::JoinSet::new();
-    // The files go when this ends, and not before.
-    let mut kept = Vec::new();
-    for mut place in places {
+    // Their files go when this ends, and not before.
+    for place in &places {
         let (router, room, who) = (router.clone(), Arc::clone(&room), Arc::clone(&place.who));
         let socket = rustix::io::ioctl_fionbio(&place.socket, true).map_err(io::Error::from);
         match socket.and_then(|()| place.socket.try_clone()) {
             Ok(socket) if who.is_unix => drop(tasks.spawn(accept_unix(socket.into(), who, app.clone(), router, room))),
             Ok(socket) => drop(tasks.spawn(accept_tcp(socket.into(), who, router, room))),
-            Err(error) => {
-                tracing::error!(%error, "a control socket cannot be served");
-                place.file = None;
-            }
+            Err(error) => tracing::error!(%error, at = place.at, "a control socket cannot be served"),
         }
-        kept.push(place);
     }
     let (sweeps, looks) = (app.handle.clone(), app.handle);
     tasks.spawn(over_and_over(routes::SWEEP, move || sweeps.sweep()));
@@ -141,13 +136,10 @@ async fn accept_unix(socket: UnixListener, place: Arc<Endpoint>, app: App, route
         match socket.accept().await {
             Ok((stream, _)) => {
                 let peer = stream.peer_cred().ok();
-                let name = match &peer {
-                    Some(peer) => format!("uid {} (pid {})", peer.uid(), peer.pid().unwrap_or(0)),
-                    None => "unknown".into(),
-                };
+                let named = peer.map(|peer| format!("uid {} (pid {})", peer.uid(), peer.pid().unwrap_or(0)));
                 let mut peer = Peer { user: peer.map(|peer| (peer.uid(), peer.gid())), ..Peer::default() };
                 app.handle.learn_cgroup(stream.as_fd(), &mut peer);
-                let who = Caller { place: Arc::clone(&place), name, peer };
+                let who = Caller { place: Arc::clone(&place), name: named.unwrap_or_else(|| "unknown".into()), peer };
                 in_a_task(room.enter(&who.peer), speak(TokioIo::new(stream), who, router.clone()));
             }
             Err(error) => pause(&error).await,

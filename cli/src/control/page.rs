@@ -4,7 +4,7 @@
 //! browser.2  The page loads nothing from other hosts and runs no other script: its content security policy forbids both.
 
 use axum::body::Body;
-use axum::http::{HeaderName, HeaderValue, header};
+use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,12 +33,12 @@ impl Asset {
             Self::Style => include_str!("page/page.css"),
             Self::Script => include_str!("page/page.js"),
         };
-        let headers: [(HeaderName, HeaderValue); 5] = [
-            (header::CONTENT_TYPE, HeaderValue::from_static(self.kind())),
-            (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
-            (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-            (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-            (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        let headers = [
+            (header::CONTENT_TYPE, self.kind()),
+            (header::CONTENT_SECURITY_POLICY, POLICY),
+            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            (header::REFERRER_POLICY, "no-referrer"),
+            (header::CACHE_CONTROL, "no-cache"),
         ];
         (headers, Body::from(bytes)).into_response()
     }

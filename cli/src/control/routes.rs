@@ -20,7 +20,6 @@ use serde_json::{Value, json};
 
 #[cfg(test)]
 pub(crate) use self::openapi::document;
-use super::endpoint::Caller;
 use super::failure::{Failure, bad};
 use super::roles::{self, Right};
 use super::room::Room;
@@ -245,7 +244,10 @@ impl App {
                 self.look(role, |_, view| Ok(view.clients.iter().map(show::client).collect::<Value>())).await
             }
             Does::Status => self.status(&request).await,
-            Does::History => self.history(role).await,
+            Does::History => {
+                let (history, handle) = (self.history.clone(), self.handle.clone());
+                self.look(role, move |_, view| Ok(history.show(view.at, &handle.events(Some(0)).0))).await
+            }
             Does::Gateways => Ok(json_response(&pools::gateways(&ask(move || self.handle.pools()).await?))),
             Does::Why => self.why(&request).await,
             Does::WhyAll => self.why_all(&request).await,
@@ -264,7 +266,12 @@ impl App {
                 let version = request.query.get("version").and_then(|text| text.parse().ok()).ok_or_else(missing)?;
                 self.handed.begin(request.who, self.handle.clone(), version, request.upgrade)
             }
-            Does::Acknowledge => self.acknowledge(request.who).await,
+            Does::Acknowledge => {
+                let handle = self.handle.clone();
+                let count = ask(move || handle.acknowledge_flush_errors()).await?;
+                self.handle.tell("noted", vec![("flush_errors", count.to_string()), ("who", request.who.name)]);
+                Ok(json_response(&json!({"acknowledged": count})))
+            }
             Does::Drain => {
                 tracing::info!(who = request.who.name, "draining: finishing requests in flight");
                 self.handle.drain();
@@ -279,13 +286,6 @@ impl App {
                 Ok(json_response(&json!({"stopping": true})))
             }
         }
-    }
-
-    async fn acknowledge(self, who: Caller) -> Answer {
-        let handle = self.handle.clone();
-        let count = ask(move || handle.acknowledge_flush_errors()).await?;
-        self.handle.tell("noted", vec![("flush_errors", count.to_string()), ("who", who.name)]);
-        Ok(json_response(&json!({"acknowledged": count})))
     }
 
     async fn state(&self) -> Result<State, Failure> {

@@ -56,11 +56,6 @@ impl App {
         Ok(tagged(json_response(&value), state.version))
     }
 
-    pub(super) async fn history(self, role: Grant) -> Answer {
-        let (history, handle) = (self.history.clone(), self.handle.clone());
-        self.look(role, move |_, view| Ok(history.show(view.at, &handle.events(Some(0)).0))).await
-    }
-
     /// The role that a client has by now, if it may still see what it asked for (roles.1).
     fn still(&self, request: &ApiRequest) -> Result<Grant, Failure> {
         let role = request.who.role(&self.handle);
