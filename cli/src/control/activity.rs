@@ -16,14 +16,12 @@ use super::shares::Waits;
 #[derive(Clone, Default)]
 pub(super) struct Activity {
     pub(super) times: Times,
-    /// Those of its flushes.
     pub(super) flush: Times,
     pub(super) ops: u64,
     pub(super) flushes: u64,
     pub(super) bytes: u64,
     /// Its reads, and its writes.
     pub(super) data: [Counters; 2],
-    /// Its reads that passed through the page cache.
     pub(super) cache: Cache,
     /// The time in which the disk was busy, divided by requests in the device, in seconds.
     pub(super) had: f64,
@@ -125,7 +123,6 @@ impl<'a> All<'a> {
 }
 
 impl Activity {
-    /// The work of a group up to now.
     pub(super) fn of(figures: &Figures) -> Self {
         let mut activity = Self {
             data: [Op::Read, Op::Write].map(|op| figures.stats.of(op)),

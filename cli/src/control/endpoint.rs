@@ -17,7 +17,6 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Those that hold now.
     pub(crate) fn locks(&self) -> Locks {
         self.locks.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -28,7 +27,6 @@ impl Endpoint {
     }
 }
 
-/// The client that asks.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) place: Arc<Endpoint>,

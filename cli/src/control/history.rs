@@ -110,7 +110,6 @@ impl History {
 }
 
 impl Recorded {
-    /// Adds a sample with the tenants of a status.
     fn add(&mut self, at: Instant, tenants: &[Value]) {
         let number = |tenant: &Value, key| tenant[key].as_f64().map_or(f32::NAN, |number| number as f32);
         let last: &[SampleRow] = self.samples.back().map_or(&[], |sample| &sample.rows);

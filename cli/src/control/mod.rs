@@ -75,7 +75,6 @@ pub(crate) trait ConfigFile: Send + Sync {
     fn read_again(&self, handle: &Handle, version: Option<u64>, dry_run: bool) -> Result<ReadAgain, NotRead>;
 }
 
-/// The result of reading a file again.
 #[derive(Debug)]
 pub(crate) struct ReadAgain {
     /// The changes, a line each.
@@ -87,7 +86,6 @@ pub(crate) struct ReadAgain {
 /// Why a file was not read again; nothing has changed then, but by [`Refused::InPart`].
 #[derive(Debug)]
 pub(crate) enum NotRead {
-    /// The mistakes in the file.
     Wrong(Wrong),
     Refused(Refused),
 }
@@ -148,7 +146,6 @@ pub(crate) fn open(
     }
 }
 
-/// Serves at these places.
 pub(crate) fn start(
     places: Vec<Opened>,
     handle: Handle,

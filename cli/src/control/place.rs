@@ -9,7 +9,6 @@ use crate::syntax::certificates::{self, Certificate};
 use crate::syntax::place::{self, Rights};
 use crate::syntax::secret;
 
-/// The options behind an address.
 const OPTIONS: [&str; 6] = ["mode", "owner", "group", "read_only", "token", "certificates"];
 
 /// A place where the control server is, as people write it.

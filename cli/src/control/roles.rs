@@ -28,11 +28,9 @@ pub(super) enum Right {
     None,
     /// To see something, which is then all that the answer has.
     Own,
-    /// To see all.
     See,
     /// To change all, or to have been delegated what is asked ([`may_set`]).
     Delegated,
-    /// To change all.
     Change,
 }
 

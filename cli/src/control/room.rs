@@ -27,7 +27,6 @@ impl Room {
         Arc::new(Self { taken: Mutex::default(), each, all })
     }
 
-    /// A place, if there is one for this client.
     pub(super) fn enter(self: &Arc<Self>, peer: &Peer) -> Option<Place> {
         let user = peer.user.map(|(uid, _)| uid);
         let origin = (!peer.is_root_or_own()).then(|| (user, peer.address.as_ref().map(IpAddr::to_canonical)));

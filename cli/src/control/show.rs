@@ -129,7 +129,6 @@ fn rates(rates: &Rates) -> Value {
     rates.iter().map(|(rate, amount)| (rate.name().to_owned(), Value::from(amount))).collect()
 }
 
-/// The limits and the latency of a group.
 pub(super) fn bounds(config: &Config, path: &str, shown: &mut Value) {
     let Some(Bounds { ceiling: Ceiling { max, burst, length }, floor, latency }) = config.bounds.get(path) else {
         return;
@@ -189,7 +188,6 @@ pub(super) fn client(client: &ClientView) -> Value {
     })
 }
 
-/// The rights of a client, and the number of its connections.
 pub(super) fn client_rule(rule: &Rule, view: &View) -> Value {
     json!({
         "name": rule.name,

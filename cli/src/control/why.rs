@@ -43,7 +43,6 @@ const SHALLOW: u64 = 8;
 
 /// The figures of an export's tenant, between two looks.
 struct Look<'a> {
-    /// The rights of the client that asks.
     role: &'a Grant,
     state: &'a State,
     before: &'a View,
@@ -57,7 +56,6 @@ struct Look<'a> {
     clients: &'a [&'a ClientView],
 }
 
-/// The work of groups on a disk.
 struct OnDisk<'a> {
     all: All<'a>,
     shares: BTreeMap<&'a str, Share>,
@@ -198,7 +196,6 @@ impl Look<'_> {
         self.share().is_some_and(|share| share.is_short())
     }
 
-    /// The work of a group on the disk between the looks.
     fn activity(&self, path: &str) -> Activity {
         self.on_disk.all.of(path)
     }
@@ -232,7 +229,8 @@ impl Look<'_> {
     fn client(&self, activity: &Activity, active: f64) -> Cause {
         let part = 1.0 - active;
         let says = if activity.ops == 0 && activity.times.sum() == Duration::ZERO {
-            format!("the client asks for nothing ({})", plural(self.clients.len(), "connection"))
+            let connections = self.clients.len();
+            format!("the client asks for nothing ({connections} connection{})", if connections == 1 { "" } else { "s" })
         } else {
             let pause = part * self.seconds * f64::from(activity.streams.max(1)) / activity.ops.max(1) as f64;
             format!(
@@ -621,10 +619,6 @@ fn steps(micros: f64) -> [f64; 4] {
     [1.0, 2.0, 5.0, 10.0].map(|step| (step * unit).round())
 }
 
-fn plural(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
 #[cfg(test)]
 mod tests {
     use fairlift_core::ceiling::Ceiling;
@@ -675,9 +669,6 @@ mod tests {
     #[test]
     fn times_have_the_unit_that_suits_them() {
         assert_eq!([0.000_012, 0.004_04, 2.5].map(time), ["12 µs", "4.0 ms", "2.5 s"]);
-        assert_eq!(
-            (percent(0.714), plural(1, "connection"), plural(2, "connection")),
-            ("71 %".into(), "1 connection".into(), "2 connections".into())
-        );
+        assert_eq!(percent(0.714), "71 %");
     }
 }

@@ -17,7 +17,6 @@ use serde_json::Value;
 use crate::control::{parse_place, token};
 use crate::syntax::{certificates, place};
 
-/// Which server is meant.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct At {
     /// The server's control address, as in `fairlift serve --control` [default: that of the server which listens at the usual

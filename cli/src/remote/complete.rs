@@ -60,7 +60,6 @@ impl Typed {
         self.before().iter().skip(1).find_map(|word| parse_kind(word).ok())
     }
 
-    /// The server that is meant.
     fn server(&self) -> Option<Server> {
         let mut arguments = self.arguments.iter();
         let control = arguments

@@ -45,7 +45,6 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Of the server at a control socket.
     pub(crate) fn ask(control: &str) -> Result<Self, String> {
         let server = Server::find(&At { control: Some(control.into()), json: false })?;
         let (settings, version) = server.ask(Method::GET, "/v1/state", None, None)?;

@@ -27,7 +27,6 @@ pub(crate) enum Complaint {
 }
 
 impl Complaint {
-    /// Of mistakes on the command line.
     pub(crate) fn typed(mistakes: &[Mistake]) -> Self {
         Self::Typed(render(Severity::Error, None, mistakes))
     }

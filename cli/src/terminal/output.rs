@@ -8,7 +8,6 @@ use std::path::Path;
 
 use fairlift_lab::result::Host;
 
-/// The commit that the program is built from.
 pub(crate) const COMMIT: &str = env!("FAIRLIFT_COMMIT");
 
 /// This machine and its kernel, for the heads of reports.

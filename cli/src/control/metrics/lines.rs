@@ -6,7 +6,6 @@ use fairlift_core::Duration;
 
 use super::Format;
 
-/// The value of a sample.
 pub(super) enum SampleValue {
     Count(u64),
     Number(f64),
@@ -17,7 +16,6 @@ pub(super) enum SampleValue {
 /// A metric of a table: its name and description, and the value for an object, if that has one.
 pub(super) type MetricRow<T> = (&'static str, &'static str, fn(&T) -> Option<SampleValue>);
 
-/// A text that grows by lines.
 pub(super) struct Lines {
     text: String,
     format: Format,
@@ -95,7 +93,6 @@ impl Lines {
     }
 }
 
-/// Names and values as the labels of a sample.
 pub(super) fn labels<const N: usize>(all: [(&str, &str); N]) -> String {
     let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     all.map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).join(",")

@@ -11,7 +11,6 @@ use super::super::show;
 use super::lines::SampleValue::{Count, Number, Time};
 use super::lines::{Lines, MetricRow, labels};
 
-/// All that is not of a tenant.
 pub(super) fn add(view: &View, pools: &[PoolView], out: &mut Lines) {
     of_disks(&view.disks, out);
     if !pools.is_empty() {
@@ -151,7 +150,6 @@ fn of_server(view: &View, out: &mut Lines) {
     out.all("counter", "fairlift_remote_lost", "Lost connections to a remote backing", lost);
 }
 
-/// The kernel's figures of the process.
 fn of_process(started: SystemTime, out: &mut Lines) {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let cpu = Duration::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64);

@@ -20,7 +20,6 @@ use crate::control::{Act, Kind, NotRead, ReadAgain};
 use crate::syntax::place::check_path;
 
 impl App {
-    /// Adds, changes or removes one thing.
     pub(super) async fn one_change(self, act: Act, kind: Kind, mut request: ApiRequest) -> Answer {
         let name = match act {
             Act::Add => request.new_name(kind)?,
@@ -104,7 +103,6 @@ impl App {
         self.change(request, dry_run, None, move |edit| file.changes(edit).transaction(&list)).await
     }
 
-    /// Reads the config file again, and answers what has changed.
     pub(super) async fn reload(self, mut request: ApiRequest) -> Answer {
         let dry_run = request.dry_run()?;
         if !self.file.is_there() {

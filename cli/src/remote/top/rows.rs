@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use super::super::tables::{self, number};
 
-/// The sort keys of tenants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub(crate) enum Sort {
     /// The share of the disk's time that it had, the largest first

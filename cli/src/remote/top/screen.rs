@@ -24,7 +24,6 @@ pub(super) enum Does {
 
 #[derive(Default)]
 pub(super) struct Top {
-    /// The server's latest answer.
     answer: Value,
     /// The tenants that the filter lets through, in order.
     rows: Vec<Value>,
