@@ -22,7 +22,7 @@ use toml::de::{DeTable, DeValue};
 use super::given::Given;
 use super::row::{Key, Sort};
 use super::section::{Section, parsed, show};
-use crate::syntax::mistake::{Mistake, Source};
+use crate::syntax::mistake::{Mistake, SettingPlace, Source};
 use crate::syntax::units::show_size;
 
 const SEED: u64 = 1;
@@ -132,38 +132,33 @@ fn read(text: &str) -> (Faults, Vec<Mistake>) {
 
 /// A rule; its mistakes are noted, and then the result is of no use.
 fn rule_of(section: &Section<'_>, mistakes: &mut Vec<Mistake>) -> Option<Rule> {
-    let mut ops = section.take(mistakes, "op", ops).map_or_else(Vec::new, |placed| placed.value);
+    let mut ops = section.take(mistakes, "op", ops).unwrap_or_default();
     let [from, to] = ["from", "to"].map(|key| section.take(mistakes, key, Given::sectors));
-    let range = (from.is_some() || to.is_some()).then(|| {
-        let bound =
-            |bound: &Option<super::section::Placed<u64>>, none| bound.as_ref().map_or(none, |placed| placed.value);
-        bound(&from, 0)..bound(&to, u64::MAX)
-    });
-    if let (Some(range), Some(placed)) = (&range, to.as_ref().or(from.as_ref())) {
+    let range = (from.is_some() || to.is_some()).then(|| from.unwrap_or(0)..to.unwrap_or(u64::MAX));
+    if let Some(range) = &range {
         if range.is_empty() {
             let says =
                 format!("ends at {}, and must end after {} (from)", show_size(range.end), show_size(range.start));
-            mistakes.push(section.mistake("to", placed.at.clone(), says));
+            mistakes.push(section.place("to").says(says));
         }
         if ops == [Op::Flush] {
-            let says = "a flush is of the whole backing: leave from and to out";
-            mistakes.push(section.mistake("from", placed.at.clone(), says));
+            mistakes.push(section.place("from").says("a flush is of the whole backing: leave from and to out"));
         }
     }
-    let [after, times] = ["after", "times"].map(|key| section.take(mistakes, key, count).map(|placed| placed.value));
+    let [after, times] = ["after", "times"].map(|key| section.take(mistakes, key, count));
     let after = after.unwrap_or(0);
-    let chance = section.take(mistakes, "chance", chance).map_or(Rule::SURE, |placed| placed.value);
-    let delay = section.take(mistakes, "delay", Given::some_time).map(|placed| placed.value);
-    let error = section.take(mistakes, "error", parsed(error_of)).map(|placed| Then::Fail(placed.value));
-    let short = section.take(mistakes, "short", Given::sectors).map(|placed| Then::Short(placed.value));
-    let hang = section.take(mistakes, "hang", Given::switch).filter(|placed| placed.value).map(|_| Then::Hang);
-    if let Some(short) = section.raw("short") {
+    let chance = section.take(mistakes, "chance", chance).unwrap_or(Rule::SURE);
+    let delay = section.take(mistakes, "delay", Given::some_time);
+    let error = section.take(mistakes, "error", parsed(error_of)).map(Then::Fail);
+    let short = section.take(mistakes, "short", Given::sectors).map(Then::Short);
+    let hang = section.take(mistakes, "hang", Given::switch).filter(|is| *is).map(|_| Then::Hang);
+    if section.raw("short").is_some() {
         if ops.is_empty() {
             ops = vec![Op::Read, Op::Write];
         }
         if !ops.iter().all(|op| op.has_payload()) {
             let says = "only reads and writes move bytes: op = [\"read\", \"write\"], or one of them";
-            mistakes.push(section.mistake("short", short.span(), says));
+            mistakes.push(section.place("short").says(says));
         }
     }
     let thens: Vec<_> = [error, short, hang].into_iter().flatten().collect();
@@ -171,16 +166,14 @@ fn rule_of(section: &Section<'_>, mistakes: &mut Vec<Mistake>) -> Option<Rule> {
     match (&thens[..], delay, faults.clone().count()) {
         ([], None, 0) => {
             let says = "names requests and no fault for them: add delay, error, short or hang";
-            mistakes.push(Mistake { at: Some(section.at.clone()), key: section.path.clone(), says: says.into() });
+            mistakes.push(section.header().says(says));
         }
         ([_, _, ..], ..) => {
             let says = "has more than one of error, short and hang: make a rule of each";
-            let at = faults.next_back().unwrap_or(section.at.clone());
-            mistakes.push(Mistake { at: Some(at), key: section.path.clone(), says: says.into() });
+            mistakes.push(SettingPlace { at: faults.next_back(), ..section.header() }.says(says));
         }
         ([Then::Hang], Some(_), _) => {
-            let at = section.raw("delay").map_or(section.at.clone(), Spanned::span);
-            mistakes.push(section.mistake("delay", at, "a request that hangs never ends: leave out delay or hang"));
+            mistakes.push(section.place("delay").says("a request that hangs never ends: leave out delay or hang"));
         }
         _ => {}
     }

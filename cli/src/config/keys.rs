@@ -304,10 +304,10 @@ const NO_ADDRESS: Option<&str> = Some("lists no address; leave the key out for t
 const NO_DIRECTORY: Option<&str> = Some("lists no directory; leave the key out to serve files from anywhere");
 
 pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
-    server("listen", List(NO_ADDRESS, |server, text, at| parse_place(text).map(|value| server.listen.push(Placed { value, at }))))
+    server("listen", List(NO_ADDRESS, |server, text, place| parse_place(text).map(|value| server.listen.push(Placed { value, place }))))
         .takes("`unix:PATH[,mode=0660][,owner=NAME][,group=NAME]`, `tcp:HOST:PORT`, or a list of them; `,tls=…` after an address overrides `tls` for it")
         .fixed("`unix:` in the run directory", "the addresses for clients"),
-    server("control", List(NO_ADDRESS, |server, text, at| parse_control(text).map(|value| server.control.push(Placed { value, at }))))
+    server("control", List(NO_ADDRESS, |server, text, place| parse_control(text).map(|value| server.control.push(Placed { value, place }))))
         .takes("`unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only]`, `tcp:HOST:PORT,token=FILE`, `tcp:HOST:PORT,certificates=DIR`, `off`, or a list of places")
         .fixed("beside the first unix socket",
             "the addresses of the control server, which shows and changes the running server, and the clients it lets in; see `docs/control-access.md`"),
@@ -354,7 +354,7 @@ pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
     server("memory", Other(|server, given| given.size().map(|size| server.limits.memory = size)))
         .takes("a size, at least `connection_memory`")
         .fixed("512m", "limit on the payload of all connections together"),
-    server("roots", List(NO_DIRECTORY, |server, text, at| parse_root(text).map(|value| server.roots.push(Placed { value, at }))))
+    server("roots", List(NO_DIRECTORY, |server, text, place| parse_root(text).map(|value| server.roots.push(Placed { value, place }))))
         .takes("a directory, or a list of them")
         .fixed("anywhere",
             "the directories that must contain the files of all backings, also of exports that are added later; no symbolic link leads out of them"),

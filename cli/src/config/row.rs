@@ -1,7 +1,5 @@
 //! A row of the table of keys: what a key takes, and all that is made of that.
 
-use std::ops::Range;
-
 use fairlift::config::Backing;
 use fairlift_core::Duration;
 use fairlift_core::ceiling::{Ceiling, Rate, Rates};
@@ -9,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::given::{Amiss, Given};
 use crate::syntax::backing;
+use crate::syntax::mistake::SettingPlace;
 
 /// The kinds of objects that can be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +67,7 @@ pub(crate) enum Put<T> {
     Elsewhere,
 }
 
-pub(crate) type PutOne<T> = fn(&mut T, &str, Range<usize>) -> Result<(), String>;
+pub(crate) type PutOne<T> = fn(&mut T, &str, SettingPlace) -> Result<(), String>;
 
 /// A key, with its effect on a `T`.
 pub(crate) struct Row<T: 'static> {
@@ -179,7 +178,7 @@ impl<T> Row<T> {
             Put::List(none, put) => {
                 let all = given.texts()?;
                 none.filter(|_| all.is_empty()).map_or(Ok(()), |none| Err(none.to_owned()))?;
-                all.into_iter().try_for_each(|text| put(to, text, 0..0))?;
+                all.into_iter().try_for_each(|text| put(to, text, SettingPlace::in_flag(self.name)))?;
             }
             Put::Elsewhere => {}
         }

@@ -36,30 +36,31 @@ use fairlift_core::{Group, GroupId, Weight, sched};
 use fairlift_lab::suggestion;
 
 use super::places::Places;
+use crate::config::section::join;
 use crate::syntax::mistake::Mistake;
 use crate::syntax::place;
 
 /// The settings that cannot act in a configuration in force (each export names its disk).
 pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
-    let groups = places.groups.iter().filter_map(|(path, place)| Some(place.says(why_ineffective(config, path)?)));
-    let is_empty = |name: &str| {
-        let disk = config.disks.iter().position(|disk| disk.name == name);
-        !config.exports.iter().any(|export| export.disk == disk)
-    };
-    let latencies = places.groups.iter().filter_map(|(path, place)| Some(place.says(why_late(config, path)?)));
-    let disks = places.disks.iter().filter(|(name, _)| is_empty(name)); // ineffective.4
-    let disks = disks.map(|(_, place)| place.says("no export is on this disk"));
-    let small = places.disks.iter().filter_map(|(name, place)| Some(place.says(why_small(config, name)?)));
-    let large = why_large(config).map(|(export, why)| places.export(export).says(why));
-    let rules =
-        config.clients.iter().flat_map(|rule| why_vain(config, rule).map(|why| places.client(&rule.name).says(why)));
+    let said = |sort: &str, name: &str| places.find(&join(sort, name));
+    let groups = config.groups.iter().filter_map(|group| Some((&group.path, said("group", &group.path)?)));
+    let groups = groups.flat_map(|(path, place)| {
+        let why = [why_ineffective(config, path), why_late(config, path)];
+        why.into_iter().flatten().map(move |why| place.says(why))
+    });
+    let disks = config.disks.iter().enumerate().filter_map(|(at, disk)| Some((at, said("disk", &disk.name)?)));
+    let disks = disks.filter_map(|(at, place)| Some(place.says(why_useless(config, at)?)));
+    let large = why_large(config).map(|(export, why)| places.named("export", export).says(why));
+    let rules = config.clients.iter().flat_map(|rule| {
+        let place = places.named("client", &rule.name);
+        why_vain(config, rule).map(move |why| place.says(why))
+    });
     let lists = config.revoked.warnings(SystemTime::now()); // ineffective.12
     let lists = lists.into_iter().map(|why| places.server("tls_certificates").says(format!("ca-crl.pem {why}")));
     let open = why_open(config).map(|(at, why)| places.listener(&at).says(why));
     let shut = |one| why_closed(config, one).or_else(|| why_for_nobody(config, one));
-    let guests = config.exports.iter().filter_map(|one| Some(places.export(&one.name).says(shut(one)?)));
-    let of_disks = groups.chain(latencies).chain(disks).chain(small).chain(large);
-    of_disks.chain(rules).chain(guests).chain(lists).chain(open).collect()
+    let guests = config.exports.iter().filter_map(|one| Some(places.named("export", &one.name).says(shut(one)?)));
+    groups.chain(disks).chain(large).chain(rules).chain(guests).chain(lists).chain(open).collect()
 }
 
 /// The settings that cannot act, as far as that is known before anything is opened: exports that name no disk count as on one together,
@@ -174,12 +175,14 @@ fn no_weights(disk: &Disk) -> String {
     )
 }
 
-/// Why weights cannot act on a disk where they could (ineffective.5).
-fn why_small(config: &Config, name: &str) -> Option<String> {
-    let place = config.disks.iter().position(|disk| disk.name == name)?;
+/// Why a disk has no use, or weights cannot act on it where they could (ineffective.4, ineffective.5).
+fn why_useless(config: &Config, place: usize) -> Option<String> {
     let disk = &config.disks[place];
-    let groups: BTreeSet<_> =
-        config.exports.iter().filter(|one| one.disk == Some(place)).map(|one| one.group).collect();
+    let here = config.exports.iter().filter(|one| one.disk == Some(place));
+    let groups: BTreeSet<_> = here.map(|one| one.group).collect();
+    if groups.is_empty() {
+        return Some("no export is on this disk".into());
+    }
     let (places, at_once) = (disk.nr_requests?, 2 * config.limits.connection_requests);
     (disk.scheduler.has_weights() && groups.len() > 1 && places < at_once).then(|| {
         format!(

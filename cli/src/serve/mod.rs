@@ -34,7 +34,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::config;
 use crate::control;
-use crate::syntax::mistake::{Mistake, Severity, Source, Wrong, render};
+use crate::syntax::mistake::{Mistake, SettingPlace, Severity, Source, Wrong, render};
 use crate::syntax::place;
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
@@ -111,7 +111,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
             false => Complaint::Typed(not_started(wrong)),
         })?;
     if flags.check {
-        let (in_force, warnings) = prepared.check(flags).map_err(|wrong| {
+        let (in_force, warnings) = prepared.check().map_err(|wrong| {
             if wrong.mistakes.iter().all(|one| is_beside(&one)) {
                 let warnings = ineffective::warnings_unopened(&prepared.config, &prepared.places);
                 eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
@@ -130,7 +130,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         Some(take_over) => take_over.open(&prepared)?,
         None => Server::bind(prepared.config.clone()).map_err(|error| {
             // A check finds more than the first mistake, but a lock that was waited for is not waited for again.
-            let all = if begun.elapsed() < PATIENCE { prepared.check(flags).err() } else { None };
+            let all = if begun.elapsed() < PATIENCE { prepared.check().err() } else { None };
             refused(all.unwrap_or_else(|| prepared.wrong(&[error])))
         })?,
     };
@@ -145,7 +145,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     let taken = |name: &str| take_over.as_mut().and_then(|take_over| take_over.taking.beside(name));
     let endpoints = prepared.open_control(taken).map_err(refused)?;
     let confined = prepared.confinement.begin(&prepared.config);
-    confined.map_err(|why| refused(prepared.all(vec![prepared.cannot_keep(flags, why)])))?;
+    confined.map_err(|why| refused(prepared.all(vec![prepared.cannot_keep(why)])))?;
     let foreign: Vec<_> = server.foreign().iter().map(|one| one.export.clone()).zip(prepared.lines(foreign)).collect();
     foreign.iter().for_each(|(_, line)| tracing::warn!("{line}"));
     run(flags, prepared, server, (endpoints, take_over, kept), foreign)
@@ -154,7 +154,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
 
 impl Plan {
     /// Whether a server of it would start: the configuration that would be in force, and its settings that cannot act.
-    fn check(&self, flags: &ServeArgs) -> Result<(Config, Vec<Mistake>), Wrong> {
+    fn check(&self) -> Result<(Config, Vec<Mistake>), Wrong> {
         // The backings opened here are closed again: that is not worth a line in the log.
         let quiet = tracing::subscriber::NoSubscriber::new();
         let checked = tracing::subscriber::with_default(quiet, || Server::check(&self.config));
@@ -166,7 +166,7 @@ impl Plan {
         mistakes.extend(closed);
         let learned = self.learned.iter().filter_map(|path| Kept::check(path).err());
         mistakes.extend(learned.map(|why| self.places.server("learned").says(why)));
-        mistakes.extend(self.confinement.check().err().map(|why| self.cannot_keep(flags, why)));
+        mistakes.extend(self.confinement.check().err().map(|why| self.cannot_keep(why)));
         match checked {
             Ok((in_force, mut warnings)) if mistakes.is_empty() => {
                 warnings.extend(ineffective::warnings(&in_force, &self.places));
@@ -181,16 +181,16 @@ impl Plan {
     fn foreign(&self, found: &[Foreign]) -> Result<Vec<Mistake>, Vec<Mistake>> {
         let is_refused = |one: &&Foreign| {
             let mut exports = self.config.exports.iter();
-            self.places.export(&one.export).at.is_none() && exports.any(|it| it.name == one.export && !it.read_only)
+            self.places.named("export", &one.export).at.is_none() && exports.any(|it| it.name == one.export && !it.read_only)
         };
         let refused: Vec<_> = found.iter().filter(is_refused).collect();
         if refused.is_empty() {
             let kept = |one: &Foreign| if one.is_kept { "it is served read-only: " } else { "" };
-            let says = |one: &Foreign| self.places.export(&one.export).says(kept(one).to_owned() + &one.why);
+            let says = |one: &Foreign| self.places.named("export", &one.export).says(kept(one).to_owned() + &one.why);
             return Ok(found.iter().map(says).collect());
         }
         let says = |one: &Foreign| format!("{}; --read-only serves it as it is", one.why);
-        Err(refused.into_iter().map(|one| self.places.export(&one.export).says(says(one))).collect())
+        Err(refused.into_iter().map(|one| self.places.named("export", &one.export).says(says(one))).collect())
     }
 
     fn all(&self, mistakes: Vec<Mistake>) -> Wrong {
@@ -200,7 +200,7 @@ impl Plan {
     /// Why a place of control cannot be had.
     fn no_control(&self, number: usize, why: &str) -> Mistake {
         let at = self.control.iter().flatten().nth(number).map_or_else(String::new, |at| place::show(&at.address));
-        let place = self.places.control(number).unwrap_or_else(|| places::SettingPlace::in_flag("--control".into()));
+        let place = self.places.control(number).unwrap_or_else(|| SettingPlace::in_flag("--control"));
         place.says(format!("cannot listen for control at {at}: {why}"))
     }
 
@@ -220,12 +220,8 @@ impl Plan {
         self.all(errors.iter().map(|error| self.places.locate(error)).collect())
     }
 
-    fn cannot_keep(&self, flags: &ServeArgs, why: String) -> Mistake {
-        let place = match flags.keep_capability.is_empty() {
-            true => self.places.server("keep_capabilities"),
-            false => places::SettingPlace::in_flag("--keep-capability".into()),
-        };
-        place.says(why)
+    fn cannot_keep(&self, why: String) -> Mistake {
+        self.places.server("keep_capabilities").says(why)
     }
 
     fn lines(&self, mistakes: Vec<Mistake>) -> Vec<String> {

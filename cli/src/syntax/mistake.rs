@@ -30,6 +30,25 @@ impl Severity {
     }
 }
 
+/// A key of the file, or a flag.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SettingPlace {
+    /// Where in the file; `None`: in a flag.
+    pub(crate) at: Option<Range<usize>>,
+    /// How messages call it: `disk.ssd0.depth`, `--listen`.
+    pub(crate) key: String,
+}
+
+impl SettingPlace {
+    pub(crate) fn in_flag(flag: impl Into<String>) -> Self {
+        Self { at: None, key: flag.into() }
+    }
+
+    pub(crate) fn says(&self, says: impl Into<String>) -> Mistake {
+        Mistake { at: self.at.clone(), key: self.key.clone(), says: says.into() }
+    }
+}
+
 /// One thing that is wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mistake {
