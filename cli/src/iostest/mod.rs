@@ -15,10 +15,11 @@ use std::process::ExitCode;
 use fairlift_core::Duration;
 use fairlift_lab::iostest::{Progress, RunError, Runner, run};
 use fairlift_lab::repeat;
+use fairlift_lab::report::table::Options;
 use fairlift_lab::result::{Results, Run};
 
 use crate::terminal::complaint::Complaint;
-use crate::terminal::output::{self, COMMIT};
+use crate::terminal::output::COMMIT;
 use crate::terminal::progress::bar;
 use crate::terminal::stop::{Stop, stop_on_signal};
 
@@ -27,7 +28,7 @@ use clients::Clients;
 use plan::{Measurement, TestDisk};
 use real::Real;
 pub(crate) use real::measure_real;
-use reports::Reports;
+pub(crate) use reports::{Form, Reports};
 use tracing::Tracing;
 
 /// Measures and reports. Wrong flags: status 2; what goes wrong later: 1; stopped by a signal: 128 + its number.
@@ -43,6 +44,7 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
     // A process that runs a part for another one reports to it.
     let of = if flags.part.is_some() { &IostestArgs::default() } else { flags };
     let reports = Reports::prepare(of, &mut mistakes);
+    let options = Options { total: of.total };
     if let Some(kept) = &flags.report {
         if !mistakes.is_empty() {
             return Err(Complaint::typed(&mistakes));
@@ -52,7 +54,7 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
         if !mistakes.is_empty() {
             return Err(Complaint::typed(&mistakes));
         }
-        report(&reports, &all).map_err(failed)?;
+        reports.write(|form| reports::text(form, &all, options)).map_err(failed)?;
         return Ok(ExitCode::SUCCESS);
     }
     let measurement = plan::plan(flags, &reports, &mut mistakes);
@@ -65,19 +67,13 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
     }
     let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
     let (results, error) = measure(flags, &measurement, &stop);
-    report(&reports, std::slice::from_ref(&results)).map_err(failed)?;
+    reports.write(|form| reports::text(form, std::slice::from_ref(&results), options)).map_err(failed)?;
     match (error, stop.signal()) {
         (Some(error @ RunError::Plan(_)), _) => Err(failed(error.to_string())),
         (Some(error), _) => Err(failed(format!("{error}\n{}", repeat::lines(&measurement.header.command, COMMIT)))),
         (None, Some(signal)) if results.interrupted => Ok(ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))),
         (None, _) => Ok(ExitCode::SUCCESS),
     }
-}
-
-/// Writes the reports, and to standard output what belongs there.
-fn report(reports: &Reports, all: &[Results]) -> Result<(), String> {
-    let (shown, failed) = reports.write(all);
-    output::print_after(&shown, failed)
 }
 
 /// Runs the plan, once for each value of a sweep, then again without Fairlift if asked for. Results from before an error are kept.

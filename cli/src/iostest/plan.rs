@@ -202,13 +202,7 @@ fn check_device(
         }
     }
     if let Some(TestDisk::Real(Backing::File(file))) = device {
-        let path = &file.path;
-        if reports.would_write_to(path) {
-            note(
-                "--device",
-                format!("{} is the disk that is measured; write the report to another file", path.display()),
-            );
-        }
+        reports.check_device(&file.path, &mut *note);
     }
     let has_depth = |workload: &Workload| workload.has_depth() || workload.is_situation(); // refused for another reason
     if flags.iodepth > 1 && !workloads.is_empty() && !workloads.iter().any(has_depth) {

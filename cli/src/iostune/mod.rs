@@ -14,9 +14,10 @@ use fairlift_lab::iostune::{
 };
 use fairlift_lab::{repeat, report};
 
+use crate::iostest::{Form, Reports};
 use crate::syntax::mistake::Mistake;
 use crate::terminal::complaint::Complaint;
-use crate::terminal::output::{self, COMMIT, are_same, host, is_stdout, quoted, try_writing};
+use crate::terminal::output::{COMMIT, host, quoted};
 use crate::terminal::progress::bar;
 use crate::terminal::stop::{Stop, stop_on_signal};
 
@@ -38,34 +39,22 @@ pub(crate) fn iostune(flags: &IostuneArgs) -> ExitCode {
 fn attempt(flags: &IostuneArgs) -> Result<ExitCode, Complaint> {
     let failed = Complaint::Failed;
     let mut mistakes = Vec::new();
-    for (flag, path) in [("--json", &flags.json), ("--html", &flags.html)] {
-        if let Some(path) = path.as_ref().filter(|path| !is_stdout(path))
-            && let Err(error) = try_writing(path)
-        {
-            mistakes.push(Mistake::in_flag(flag, format!("{}: {error}", path.display())));
-        }
-    }
-    if flags.json.is_some() && flags.json == flags.html {
-        mistakes.push(Mistake::in_flag("--html", "is also the file of --json; choose another"));
-    }
+    let reports = Reports::new([&flags.json, &flags.html], None, &mut mistakes);
     let measurement = look(flags).map_err(|(flag, says)| mistakes.push(Mistake::in_flag(flag, says))).ok();
-    let disk = measurement.as_ref().and_then(Measurement::file);
-    for (flag, path) in [("--json", &flags.json), ("--html", &flags.html)] {
-        if let (Some(path), Some(disk)) = (path, disk)
-            && are_same(path, disk)
-        {
-            mistakes.push(Mistake::in_flag(
-                flag,
-                "is the disk that is measured, and the report would overwrite it; choose another file",
-            ));
-        }
+    if let Some(disk) = measurement.as_ref().and_then(Measurement::file) {
+        reports.check_device(disk, |flag, says| mistakes.push(Mistake::in_flag(flag, says)));
     }
     let Some(measurement) = measurement.filter(|_| mistakes.is_empty()) else {
         return Err(Complaint::typed(&mistakes));
     };
     let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
     let (found, error) = run(flags, &measurement, &stop).map_err(|says| Complaint::Typed(format!("error: {says}")))?;
-    report(flags, &found).map_err(failed)?;
+    let text = |form| match form {
+        Form::Text => report::tune::text(&found),
+        Form::Json => report::tune::to_json(&found),
+        Form::Html => report::html::tuning(&found),
+    };
+    reports.write(text).map_err(failed)?;
     match (error, stop.signal()) {
         (Some(error), _) => Err(failed(error)),
         (None, Some(signal)) if found.header.interrupted => Ok(ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))),
@@ -167,22 +156,6 @@ fn command(flags: &IostuneArgs, measurement: &Measurement) -> String {
     }
     arguments.extend(["--seed".into(), flags.seed.to_string()]);
     arguments.join(" ")
-}
-
-/// Writes the reports, and to standard output what belongs there.
-fn report(flags: &IostuneArgs, found: &Findings) -> Result<(), String> {
-    let (mut shown, mut failed) = (None, Vec::new());
-    let json = flags.json.as_ref().map(|path| (path, report::tune::to_json(found)));
-    let html = flags.html.as_ref().map(|path| (path, report::html::tuning(found)));
-    for (path, text) in json.into_iter().chain(html) {
-        if is_stdout(path) {
-            shown = Some(text);
-        } else if let Err(error) = std::fs::write(path, text) {
-            failed.push(format!("{}: {error}", path.display()));
-        }
-    }
-    let shown = shown.unwrap_or_else(|| report::tune::text(found));
-    output::print_after(&shown, failed)
 }
 
 #[cfg(test)]
