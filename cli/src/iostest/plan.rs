@@ -100,7 +100,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     let scheduler = flags.scheduler.unwrap_or_else(|| sched::Kind::usual(leaves, rotational));
     let tree = tree.map(|(groups, bounds)| (limited(flags, &groups, bounds, scheduler, &mut note), groups));
     let set = settings(flags, scheduler, &mut note);
-    let sweep = sweep(flags, scheduler, &mut note);
+    let sweep = sweep(flags, scheduler, &set, &mut note);
     let jobs = if are_tenants {
         vec![1]
     } else if flags.jobs.is_empty() {
@@ -108,7 +108,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     } else {
         distinct(&flags.jobs)
     };
-    let (device, (bounds, groups), set) = (device?, tree?, set?);
+    let (device, (bounds, groups)) = (device?, tree?);
     if !mistakes.is_empty() {
         return None;
     }
@@ -311,49 +311,27 @@ fn leaves(groups: &[Group]) -> usize {
 }
 
 /// The tunables: those of `--set`, and `-I`.
-fn settings(flags: &IostestArgs, scheduler: sched::Kind, note: Note<'_>) -> Option<Vec<(String, String)>> {
+fn settings(flags: &IostestArgs, scheduler: sched::Kind, note: Note<'_>) -> Vec<(String, String)> {
     let mut set: Vec<(String, String)> = Vec::new();
-    let mut right = true;
-    let mut refuse = |flag: &str, says: String| {
-        right = false;
-        note(flag, says);
-    };
-    for (name, value) in &flags.set {
-        match check_setting(scheduler, name, value) {
-            Ok(()) => {
-                set.retain(|(one, _)| one != name); // Given twice, the last one holds.
-                set.push((name.clone(), value.clone()));
-            }
-            Err((_, says)) => refuse(&format!("--set {name}={value}"), says),
-        }
+    let given = flags.set.iter().map(|(name, value)| (format!("--set {name}={value}"), &**name, value));
+    let idle = flags.slice_idle.iter().map(|value| ("-I".to_owned(), "slice_idle", value));
+    for (flag, name, value) in given.chain(idle) {
+        set.retain(|(one, _)| one != name); // Given twice, the last one holds.
+        set.push((name.to_owned(), value.clone()));
+        check_setting(scheduler, name, value).unwrap_or_else(|(_, says)| note(&flag, says));
     }
-    if let Some(value) = &flags.slice_idle {
-        const NAME: &str = "slice_idle";
-        let has = |kind: &sched::Kind| kind.tunables().iter().any(|info| info.name == NAME);
-        if !has(&scheduler) {
-            let others: Vec<_> = sched::Kind::ALL.into_iter().filter(has).map(sched::Kind::name).collect();
-            let others = match &others[..] {
-                [] => "no scheduler of this version has it".into(),
-                some => format!("these have it: {}", some.join(", ")),
-            };
-            let says = format!("scheduler {} has no slice_idle; {others}", scheduler.name());
-            refuse("-I", says);
-        } else if flags.set.iter().any(|(name, _)| name == NAME) {
-            refuse("-I", "slice_idle is also set by --set; give it once".into());
-        } else if let Err((_, says)) = check_setting(scheduler, NAME, value) {
-            refuse("-I", says);
-        } else {
-            set.push((NAME.into(), value.clone()));
-        }
-    }
-    right.then_some(set)
+    set
 }
 
 /// The tunable that is swept, and its values, each once.
-fn sweep(flags: &IostestArgs, scheduler: sched::Kind, note: Note<'_>) -> Option<(String, Vec<String>)> {
+fn sweep(
+    flags: &IostestArgs,
+    scheduler: sched::Kind,
+    set: &[(String, String)],
+    note: Note<'_>,
+) -> Option<(String, Vec<String>)> {
     let (name, values) = flags.sweep.as_ref()?;
-    let is_set = flags.set.iter().any(|(set, _)| set == name) || (name == "slice_idle" && flags.slice_idle.is_some());
-    if is_set {
+    if set.iter().any(|(one, _)| one == name) {
         note("--sweep", format!("{name} is also set by another flag; give it once"));
     }
     let values = distinct(values);
