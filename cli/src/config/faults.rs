@@ -20,8 +20,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::given::Given;
-use super::row::{Key, Sort};
-use super::section::{Section, parsed, show};
+use super::row::{Put, Row, Sort, all};
+use super::section::{Section, show};
 use crate::syntax::mistake::{Mistake, SettingPlace, Source};
 use crate::syntax::units::show_size;
 
@@ -30,7 +30,7 @@ const SEED: u64 = 1;
 /// One rule. (What its keys mean is in docs/do/failing-disk.md.)
 const FAULT: Sort = Sort::new("fault", "[[fault]]", "", || {
     let names = ["op", "from", "to", "after", "times", "chance", "delay", "error", "short", "hang"];
-    names.into_iter().map(Key::named).collect()
+    all(&names.map(|name| Row::<()>::new(name, Put::Elsewhere)))
 });
 
 const OPS: [(&str, Op); 5] = [
@@ -149,7 +149,8 @@ fn rule_of(section: &Section<'_>, mistakes: &mut Vec<Mistake>) -> Option<Rule> {
     let after = after.unwrap_or(0);
     let chance = section.take(mistakes, "chance", chance).unwrap_or(Rule::SURE);
     let delay = section.take(mistakes, "delay", Given::some_time);
-    let error = section.take(mistakes, "error", parsed(error_of)).map(Then::Fail);
+    let error =
+        section.take(mistakes, "error", |given| one_of(&ERRORS, "", given)).map(|error| Then::Fail(Errno(error)));
     let short = section.take(mistakes, "short", Given::sectors).map(Then::Short);
     let hang = section.take(mistakes, "hang", Given::switch).filter(|is| *is).map(|_| Then::Hang);
     if section.raw("short").is_some() {
@@ -186,25 +187,20 @@ fn count(given: &Given) -> Result<u64, String> {
 }
 
 fn ops(given: &Given) -> Result<Vec<Op>, String> {
-    let one = |given: &Given| {
-        let names = || OPS.iter().map(|(name, _)| *name);
-        let known = names().collect::<Vec<_>>().join(", ");
-        let name = given.text().map_err(|_| format!("takes {known}, or a list of them, not {}", given.show()))?;
-        OPS.iter().find(|(known, _)| *known == name).map(|(_, op)| *op).ok_or_else(|| {
-            format!("takes {known}, or a list of them, not \"{}\"{}", name.escape_debug(), suggestion(name, names()))
-        })
-    };
+    let one = |given: &Given| one_of(&OPS, ", or a list of them", given);
     match given {
         Given::List(list) => list.iter().map(one).collect(),
         _ => Ok(vec![one(given)?]),
     }
 }
 
-fn error_of(name: &str) -> Result<Errno, String> {
-    let names = || ERRORS.iter().map(|(name, _)| *name);
-    ERRORS.iter().find(|(known, _)| *known == name).map(|(_, number)| Errno(*number)).ok_or_else(|| {
+/// The value of a name; `or`: what else the key takes.
+fn one_of<T: Copy>(all: &[(&str, T)], or: &str, given: &Given) -> Result<T, String> {
+    let names = || all.iter().map(|(name, _)| *name);
+    let name = given.text().unwrap_or_default();
+    all.iter().find(|(known, _)| *known == name).map(|(_, value)| *value).ok_or_else(|| {
         let known = names().collect::<Vec<_>>().join(", ");
-        format!("takes {known}, not \"{}\"{}", name.escape_debug(), suggestion(name, names()))
+        format!("takes {known}{or}, not {}{}", given.show(), suggestion(name, names()))
     })
 }
 

@@ -110,12 +110,6 @@ impl Key {
     pub(super) fn wants(&self) -> String {
         explained(format!("{} takes {}", self.name, self.takes), self.means)
     }
-
-    /// A key of a file that others describe.
-    pub(super) fn named(name: &'static str) -> Self {
-        let (takes, choices, schema) = (String::new(), Vec::new(), Value::Null);
-        Self { name, takes, default: "", says: "", means: "", schema, choices, in_file: true, acts: [false; 2] }
-    }
 }
 
 impl<T> Row<T> {

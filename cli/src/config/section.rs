@@ -140,8 +140,3 @@ pub(crate) fn join(path: &str, key: &str) -> String {
 pub(crate) fn show(value: &DeValue<'_>) -> String {
     Given::from(value).show()
 }
-
-/// Reads text that `parse` understands.
-pub(crate) fn parsed<T>(parse: impl FnOnce(&str) -> Result<T, String>) -> impl FnOnce(&Given) -> Result<T, String> {
-    move |given| parse(given.text()?)
-}
