@@ -75,19 +75,16 @@ pub(super) fn warnings_unopened(config: &Config, places: &Places) -> Vec<Mistake
 
 /// The settings of steps made that cannot act in the configuration then in force (ineffective.6).
 pub(super) fn warnings_of(config: &Config, steps: &[Step]) -> Vec<String> {
-    let mut groups_changed: Vec<&str> = Vec::new();
-    let mut latencies = BTreeSet::new();
-    let mut rules: Vec<&Rule> = Vec::new();
+    let above = |export: &Export| weighed_above(config, path_of(config, export));
+    let [mut weights, mut latencies, mut clients, mut exports] = [(); 4].map(|()| BTreeSet::<&str>::new());
     for step in steps {
         match (&step.of, step.what) {
-            (Of::Group(path), Becomes::Key("max")) => _ = latencies.insert(&**path),
-            (Of::Group(path), Becomes::Key(_)) => groups_changed.push(path),
-            (Of::Group(path), Becomes::Comes) => {
-                groups_changed.extend(weighed_above(config, path).filter(|one| one == path))
-            }
+            (Of::Group(path), Becomes::Key("max")) => _ = latencies.insert(path),
+            (Of::Group(path), Becomes::Key(_)) => _ = weights.insert(path),
+            (Of::Group(path), Becomes::Comes) => weights.extend(weighed_above(config, path).filter(|one| one == path)),
             (Of::Export(name), Becomes::Comes | Becomes::Key("group")) => {
-                let there = config.exports.iter().filter(|export| export.name == *name);
-                groups_changed.extend(there.flat_map(|export| weighed_above(config, path_of(config, export))));
+                exports.insert(name);
+                weights.extend(config.exports.iter().filter(|export| export.name == *name).flat_map(above));
             }
             (Of::Disk(name), Becomes::Key("scheduler")) => {
                 let Some(at) = config.disks.iter().position(|disk| disk.name == *name) else { continue };
@@ -95,34 +92,26 @@ pub(super) fn warnings_of(config: &Config, steps: &[Step]) -> Vec<String> {
                     latencies.extend(config.bounds.keys().map(|path| &**path));
                 }
                 if !config.disks[at].scheduler.has_weights() {
-                    let on_it = config.exports.iter().filter(|export| export.disk == Some(at));
-                    groups_changed.extend(on_it.flat_map(|export| weighed_above(config, path_of(config, export))));
+                    weights.extend(config.exports.iter().filter(|export| export.disk == Some(at)).flat_map(above));
                 }
             }
-            (Of::Client(name), Becomes::Comes | Becomes::Key(_)) => {
-                rules.extend(config.clients.iter().filter(|rule| rule.name == *name));
+            (Of::Client(name), _) => {
+                clients.insert(name);
+                exports.extend(config.exports.iter().map(|export| &*export.name));
             }
             _ => {}
         }
     }
-    let mut seen = BTreeSet::new();
-    let groups_changed = groups_changed.into_iter().filter(|path| seen.insert(*path));
-    let weights = groups_changed.filter_map(|path| Some((path, why_ineffective_now(config, path)?)));
-    let latencies = latencies.into_iter().filter_map(|path| Some((path, why_late(config, path)?)));
-    let groups = weights.chain(latencies).map(|(path, why)| format!("group {path:?}: {why}"));
+    let weights = weights.into_iter().filter_map(|path| Some(("group", path, why_ineffective_now(config, path)?)));
+    let latencies = latencies.into_iter().filter_map(|path| Some(("group", path, why_late(config, path)?)));
     let comes = steps.iter().any(|step| matches!((&step.of, step.what), (Of::Export(_), Becomes::Comes)));
-    let large = comes.then(|| why_large(config)).flatten().map(|(export, why)| format!("export {export:?}: {why}"));
-    let vain = |rule| why_vain(config, rule).map(move |why| format!("client {:?}: {why}", rule.name));
-    let is_affected = |export: &&Export| {
-        steps.iter().any(|step| match (&step.of, step.what) {
-            (Of::Client(_), _) => true,
-            (Of::Export(name), Becomes::Comes | Becomes::Key("group")) => *name == export.name,
-            _ => false,
-        })
-    };
-    let shut = config.exports.iter().filter(is_affected);
-    let shut = shut.filter_map(|one| Some(format!("export {:?}: {}", one.name, why_for_nobody(config, one)?)));
-    groups.chain(large).chain(rules.into_iter().flat_map(vain)).chain(shut).collect()
+    let large = comes.then(|| why_large(config)).flatten().map(|(export, why)| ("export", export, why));
+    let rules = config.clients.iter().filter(|rule| clients.contains(&*rule.name));
+    let vain = rules.flat_map(|rule| why_vain(config, rule).map(move |why| ("client", &*rule.name, why)));
+    let shut = config.exports.iter().filter(|export| exports.contains(&*export.name));
+    let shut = shut.filter_map(|one| Some(("export", &*one.name, why_for_nobody(config, one)?)));
+    let all = weights.chain(latencies).chain(large).chain(vain).chain(shut);
+    all.map(|(sort, name, why)| format!("{sort} {name:?}: {why}")).collect()
 }
 
 fn path_of<'a>(config: &'a Config, export: &Export) -> &'a str {
