@@ -97,19 +97,16 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     raise_file_limit();
     let take_over = |socket| TakeOver::begin(socket, flags.take_over_look);
     let mut take_over = flags.take_over.as_deref().map(take_over).transpose().map_err(Complaint::Failed)?;
-    let passed = match &mut take_over {
-        Some(TakeOver { taking, .. }) => Ok(Passed { sockets: taking.inherited(), learned: None }),
-        None => systemd::passed(),
+    let Passed { sockets, mut learned } = match &mut take_over {
+        Some(TakeOver { taking, .. }) => Passed { sockets: taking.inherited(), learned: None },
+        None => systemd::passed().map_err(|says| Complaint::typed(&[Mistake::in_flag("LISTEN_FDS", says)]))?,
     };
-    let (inherited, mut learned) = match passed {
-        Ok(Passed { sockets, learned }) => (Ok(sockets.into_iter().map(Arc::new).collect()), learned),
-        Err(why) => (Err(why), None),
-    };
-    let prepared =
-        prepare(flags, inherited).map_err(|wrong| match wrong.mistakes.iter().all(|one| one.at.is_some()) {
+    let prepared = prepare(flags, sockets.into_iter().map(Arc::new).collect()).map_err(|wrong| {
+        match wrong.mistakes.iter().all(|one| one.at.is_some()) {
             true => Complaint::InFile(not_started(wrong)),
             false => Complaint::Typed(not_started(wrong)),
-        })?;
+        }
+    })?;
     if flags.check {
         let (in_force, warnings) = prepared.check().map_err(|wrong| {
             if wrong.mistakes.iter().all(|one| is_beside(&one)) {
@@ -138,12 +135,14 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     if let Some(TakeOver { taking, .. }) = &mut take_over {
         learned = taking.beside(Kept::handed_as(prepared.learned.as_deref())).map(File::from);
     }
-    let mut kept = prepared.open_learned(learned, take_over.is_some()).map_err(refused)?;
+    let mut kept = Kept::open(prepared.learned.as_deref(), learned, take_over.is_none())
+        .map_err(|why| refused(prepared.all(vec![prepared.places.server("learned").says(why)])))?;
     if take_over.is_none() {
         kept.iter_mut().for_each(|kept| kept.tell(&server));
     }
     let taken = |name: &str| take_over.as_mut().and_then(|take_over| take_over.taking.beside(name));
-    let endpoints = prepared.open_control(taken).map_err(refused)?;
+    let endpoints = control::open(prepared.control.as_deref(), &prepared.config, taken)
+        .map_err(|(number, why)| refused(prepared.all(vec![prepared.no_control(number, &why)])))?;
     let confined = prepared.confinement.begin(&prepared.config);
     confined.map_err(|why| refused(prepared.all(vec![prepared.cannot_keep(why)])))?;
     let foreign: Vec<_> = server.foreign().iter().map(|one| one.export.clone()).zip(prepared.lines(foreign)).collect();
@@ -181,7 +180,8 @@ impl Plan {
     fn foreign(&self, found: &[Foreign]) -> Result<Vec<Mistake>, Vec<Mistake>> {
         let is_refused = |one: &&Foreign| {
             let mut exports = self.config.exports.iter();
-            self.places.named("export", &one.export).at.is_none() && exports.any(|it| it.name == one.export && !it.read_only)
+            self.places.named("export", &one.export).at.is_none()
+                && exports.any(|it| it.name == one.export && !it.read_only)
         };
         let refused: Vec<_> = found.iter().filter(is_refused).collect();
         if refused.is_empty() {
@@ -204,17 +204,6 @@ impl Plan {
         place.says(format!("cannot listen for control at {at}: {why}"))
     }
 
-    fn open_control(&self, taken: impl FnMut(&str) -> Option<OwnedFd>) -> Result<Vec<control::Opened>, Wrong> {
-        let opened = control::open(self.control.as_deref(), &self.config, taken);
-        opened.map_err(|(number, why)| self.all(vec![self.no_control(number, &why)]))
-    }
-
-    /// Opens what keeps what is learned, if anything does.
-    fn open_learned(&self, passed: Option<File>, takes_over: bool) -> Result<Option<Kept>, Wrong> {
-        let kept = Kept::open(self.learned.as_deref(), passed, !takes_over);
-        kept.map_err(|why| self.all(vec![self.places.server("learned").says(why)]))
-    }
-
     /// Why a server of it does not start, with the places in the file.
     fn wrong(&self, errors: &[Error]) -> Wrong {
         self.all(errors.iter().map(|error| self.places.locate(error)).collect())
@@ -230,13 +219,9 @@ impl Plan {
 }
 
 /// Reads and checks everything that can be checked without opening what is to be served.
-fn prepare(flags: &ServeArgs, inherited: Result<Vec<Arc<OwnedFd>>, String>) -> Result<Plan, Wrong> {
+fn prepare(flags: &ServeArgs, inherited: Vec<Arc<OwnedFd>>) -> Result<Plan, Wrong> {
     let source = flags.config.as_deref().map(read_source).transpose()?;
     let mut mistakes = Vec::new();
-    let inherited = inherited.unwrap_or_else(|says| {
-        mistakes.push(Mistake::in_flag("LISTEN_FDS", says));
-        Vec::new()
-    });
     let dir = flags.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let file = source.as_ref().map(|source| config::read(source, dir, &mut mistakes));
     let plan = plan(flags, file, inherited, &mut mistakes);

@@ -77,7 +77,7 @@ impl Reload {
             Address::Inherited(socket) => Some(socket.clone()),
             _ => None,
         });
-        let prepared = prepare(&self.flags, Ok(inherited.collect())).map_err(NotRead::Wrong)?;
+        let prepared = prepare(&self.flags, inherited.collect()).map_err(NotRead::Wrong)?;
         let (now, view) = handle.state().zip(handle.view(false)).ok_or(Refused::Ended)?;
         if let Some(expected) = version.filter(|expected| *expected != now.version) {
             return Err(Refused::Version { expected, now: now.version }.into());
@@ -97,13 +97,14 @@ impl Reload {
             let place = prepared.places.control(number).or_else(|| prepared.places.control(0));
             place.unwrap_or_else(|| prepared.places.server("control")).says(says)
         }));
-        let read = prepared.control.iter().flatten().enumerate().map(|(number, at)| {
-            Locks::read(at).map_err(|why| prepared.places.control(number).map(|place| place.says(why)))
-        });
-        let (locks, wrong): (Vec<_>, Vec<_>) = read.partition(Result::is_ok);
-        mistakes.extend(wrong.into_iter().filter_map(Result::err).flatten());
+        let mut locks = Vec::new();
+        for (number, at) in prepared.control.iter().flatten().enumerate() {
+            match Locks::read(at) {
+                Ok(read) => locks.push(read),
+                Err(why) => mistakes.extend(prepared.places.control(number).map(|place| place.says(why))),
+            }
+        }
         if mistakes.is_empty() {
-            let locks = locks.into_iter().filter_map(Result::ok).collect();
             return Ok(Read { wanted: Some(wanted).filter(|_| !steps.is_empty()), locks, prepared, now });
         }
         Err(NotRead::Wrong(prepared.all(mistakes)))
