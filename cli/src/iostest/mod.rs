@@ -25,6 +25,7 @@ use crate::terminal::stop::{Stop, stop_on_signal};
 
 pub(crate) use args::IostestArgs;
 use clients::Clients;
+pub(crate) use command::typed;
 use plan::{Measurement, TestDisk};
 use real::Real;
 pub(crate) use real::measure_real;

@@ -14,10 +14,10 @@ use fairlift_lab::iostune::{
 };
 use fairlift_lab::{repeat, report};
 
-use crate::iostest::{Form, Reports};
+use crate::iostest::{Form, Reports, typed};
 use crate::syntax::mistake::Mistake;
 use crate::terminal::complaint::Complaint;
-use crate::terminal::output::{COMMIT, host, quoted};
+use crate::terminal::output::{COMMIT, host};
 use crate::terminal::progress::bar;
 use crate::terminal::stop::{Stop, stop_on_signal};
 
@@ -70,7 +70,7 @@ fn run(flags: &IostuneArgs, measurement: &Measurement, stop: &Stop) -> Result<(F
     let mut kernel = Kernel::default();
     let mut scratch = None;
     let mut warnings = measurement.warnings.clone();
-    let mut disk: Box<dyn UnderTest> = match measurement.target.as_ref().expect("looked at") {
+    let mut disk: Box<dyn UnderTest> = match &measurement.target {
         Target::Model(spec) => Box::new(Paper { spec: spec.clone(), write: flags.write }),
         Target::Real { backing, facts, around, write_to } => {
             if let Some(named) = around.as_ref().and_then(Around::kernel) {
@@ -114,12 +114,12 @@ fn run(flags: &IostuneArgs, measurement: &Measurement, stop: &Stop) -> Result<(F
         tool: "iostune".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         device: measurement.name.clone(),
-        host: matches!(measurement.target, Some(Target::Real { .. })).then(host),
+        host: matches!(measurement.target, Target::Real { .. }).then(host),
         seed: flags.seed,
         command: typed.clone(),
         bytes: facts.bytes,
         block: facts.block,
-        virtual_time: matches!(measurement.target, Some(Target::Model(_))),
+        virtual_time: matches!(measurement.target, Target::Model(_)),
         took_s: measured.ran.as_nanos() as f64 / 1e9,
         interrupted: measured.interrupted || measured.error.is_some(),
     };
@@ -133,29 +133,21 @@ fn run(flags: &IostuneArgs, measurement: &Measurement, stop: &Stop) -> Result<(F
 /// How long it will take, before it begins.
 fn announce(measurement: &Measurement, flags: &IostuneArgs) {
     let seconds = measurement.time.as_nanos() as f64 / 1e9;
-    let of = if matches!(measurement.target, Some(Target::Model(_))) { " of virtual time" } else { "" };
+    let of = if matches!(measurement.target, Target::Model(_)) { " of virtual time" } else { "" };
     let writes = if flags.write { "" } else { "; nothing is written" };
     eprintln!("fairlift: measuring {}: at most about {seconds:.0} s{of}{writes}", measurement.name);
 }
 
 /// The command line that repeats a measurement.
 fn command(flags: &IostuneArgs, measurement: &Measurement) -> String {
-    let mut arguments = vec!["fairlift".to_owned(), "iostune".into(), "--device".into(), quoted(&measurement.name)];
-    if flags.quick {
-        arguments.push("--quick".into());
-    }
-    arguments.extend(["--time".into(), measurement.time.to_string()]);
-    if flags.write {
-        arguments.push("--write".into());
-    }
-    if let Some(path) = &flags.scratch {
-        arguments.extend(["--scratch".into(), quoted(&path.display().to_string())]);
-    }
-    if flags.i_know_this_destroys_data {
-        arguments.push("--i-know-this-destroys-data".into());
-    }
-    arguments.extend(["--seed".into(), flags.seed.to_string()]);
-    arguments.join(" ")
+    let values = vec![
+        ("--device", Some(measurement.name.clone())),
+        ("--time", Some(measurement.time.to_string())),
+        ("--scratch", flags.scratch.as_ref().map(|path| path.display().to_string())),
+        ("--seed", Some(flags.seed.to_string())),
+    ];
+    let is_destroyed = ("--i-know-this-destroys-data", flags.i_know_this_destroys_data);
+    typed("iostune", values, &[("--quick", flags.quick), ("--write", flags.write), is_destroyed])
 }
 
 #[cfg(test)]
@@ -202,8 +194,9 @@ mod tests {
     #[test]
     fn the_command_in_the_results_is_what_was_asked() {
         let flags = IostuneArgs { quick: true, write: true, seed: 7, ..IostuneArgs::default() };
-        let measurement = Measurement { name: "a b.img".into(), target: None, time: secs(30), warnings: Vec::new() };
-        let expected = "fairlift iostune --device 'a b.img' --quick --time 30s --write --seed 7";
+        let target = Target::Model(Spec::parse("sata-7200").unwrap());
+        let measurement = Measurement { name: "a b.img".into(), target, time: secs(30), warnings: Vec::new() };
+        let expected = "fairlift iostune --device 'a b.img' --time 30s --seed 7 --quick --write";
         assert_eq!(command(&flags, &measurement), expected);
     }
 }
