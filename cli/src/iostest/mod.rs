@@ -12,7 +12,6 @@ mod tracing;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use fairlift_core::Duration;
 use fairlift_lab::iostest::{Progress, RunError, Runner, run};
 use fairlift_lab::repeat;
 use fairlift_lab::report::table::Options;
@@ -81,16 +80,22 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
 fn measure(flags: &IostestArgs, measurement: &Measurement, stop: &Stop) -> (Results, Option<RunError>) {
     let _guard = repeat::Guard { command: &measurement.header.command, commit: COMMIT };
     let mut results = measurement.header.clone();
-    let mut passes: Vec<Pass<'_>> = match &measurement.sweep {
-        Some((name, values)) => values.iter().map(|value| Pass::Swept(name, value)).collect(),
-        None => vec![Pass::Plain],
+    // Each is a way through the plan: with this value of a tunable, if one is swept, and without Fairlift.
+    let mut passes: Vec<(Option<(String, String)>, bool)> = match &measurement.sweep {
+        Some((name, values)) => values.iter().map(|value| (Some((name.clone(), value.clone())), false)).collect(),
+        None => vec![(None, false)],
     };
-    passes.extend(flags.raw.then_some(Pass::Raw));
+    passes.extend(flags.raw.then_some((None, true)));
     let bar = bar();
     let mut traces = tracing::Files::new(flags.trace.as_deref(), measurement, passes.len());
-    for (place, pass) in passes.iter().enumerate() {
-        let (set, settings) = pass.settings(measurement);
-        let raw = matches!(pass, Pass::Raw);
+    for (place, (swept, raw)) in passes.iter().enumerate() {
+        let set: Vec<_> = measurement.set.iter().chain(swept).cloned().collect();
+        let settings: BTreeMap<_, _> = swept.iter().cloned().collect();
+        let differs = match (swept, *raw) {
+            (Some((name, value)), _) => format!(", {name}={value}"),
+            (None, true) => ", without Fairlift".into(),
+            (None, false) => String::new(),
+        };
         let runner: Box<dyn Runner> = match &measurement.device {
             TestDisk::Model(spec) => Box::new(measurement.modelled(spec, &set)),
             TestDisk::Served(server) => Box::new(Clients::new(server, &measurement.plan)),
@@ -99,24 +104,25 @@ fn measure(flags: &IostestArgs, measurement: &Measurement, stop: &Stop) -> (Resu
                 scheduler: measurement.scheduler,
                 set,
                 depth: measurement.depth,
-                raw,
+                raw: *raw,
             }),
         };
         let mut runner: Box<dyn Runner + '_> = match &mut traces {
-            Some(files) if !raw => Box::new(Tracing { runner, disk: &measurement.header.device, files }),
+            Some(files) if !*raw => Box::new(Tracing { runner, disk: &measurement.header.device, files }),
             _ => runner,
         };
-        let runs = if raw { &mut results.baseline } else { &mut results.runs };
+        let runs = if *raw { &mut results.baseline } else { &mut results.runs };
         let mut begun = 0;
         let mut progress = |progress: Progress<'_>| match progress {
             Progress::Begins(case, number, of) => {
                 let (number, all) = (place * of + number, passes.len() * of);
-                begun = number as u64 - 1;
-                bar.set_length(all as u64 * PARTS);
-                bar.set_position(begun * PARTS);
-                bar.set_message(format!("{number}/{all} {case}{}", pass.says()));
+                let each = case.runtime.as_millis();
+                begun = (number as u64 - 1) * each;
+                bar.set_length(all as u64 * each);
+                bar.set_position(begun);
+                bar.set_message(format!("{number}/{all} {case}{differs}"));
             }
-            Progress::Goes(case, ran) => bar.set_position(begun * PARTS + part(ran, case.runtime)),
+            Progress::Goes(case, ran) => bar.set_position(begun + ran.min(case.runtime).as_millis()),
             // Collected here, so that an error loses nothing.
             Progress::Ended(run) => runs.push(Run { settings: settings.clone(), ..run.clone() }),
         };
@@ -140,42 +146,4 @@ fn measure(flags: &IostestArgs, measurement: &Measurement, stop: &Stop) -> (Resu
         eprintln!("fairlift: {line}");
     }
     (results, None)
-}
-
-/// One way through the plan.
-enum Pass<'a> {
-    /// As the flags say.
-    Plain,
-    /// With this value of a tunable.
-    Swept(&'a str, &'a str),
-    Raw,
-}
-
-impl Pass<'_> {
-    /// The tunables, and those in which it differs from other passes.
-    fn settings(&self, measurement: &Measurement) -> (Vec<(String, String)>, BTreeMap<String, String>) {
-        let own = match self {
-            Self::Plain | Self::Raw => None,
-            Self::Swept(name, value) => Some(((*name).to_owned(), (*value).to_owned())),
-        };
-        (measurement.set.iter().cloned().chain(own.clone()).collect(), own.into_iter().collect())
-    }
-
-    /// The difference to other passes, behind the name of a case.
-    fn says(&self) -> String {
-        match self {
-            Self::Plain => String::new(),
-            Self::Swept(name, value) => format!(", {name}={value}"),
-            Self::Raw => ", without Fairlift".into(),
-        }
-    }
-}
-
-/// Into how many parts the bar divides a run.
-const PARTS: u64 = 1000;
-
-/// How many of its parts a run has behind it.
-fn part(ran: Duration, runtime: Duration) -> u64 {
-    let parts = u128::from(ran.as_nanos()) * u128::from(PARTS) / u128::from(runtime.as_nanos().max(1));
-    (parts as u64).min(PARTS)
 }
