@@ -45,12 +45,12 @@ impl From<String> for Amiss {
 }
 
 impl Amiss {
-    pub(crate) fn line(&self, key: &str) -> String {
-        let one = |part: &Part| match &part.within {
+    pub(crate) fn into_text(self) -> String {
+        let one = |part: Part| match part.within {
             Some(within) if !part.is_name => format!("{within} {}", part.says),
-            _ => part.says.clone(),
+            _ => part.says,
         };
-        format!("{key}: {}", self.0.iter().map(one).collect::<Vec<_>>().join("; "))
+        self.0.into_iter().map(one).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -190,43 +190,47 @@ impl Given {
 
     /// Rates, as text or as a table.
     pub(crate) fn rates(&self) -> Result<Rates, Amiss> {
-        match self {
-            Self::Word(text) | Self::Text(text) => Ok(limits::parse(if text == "auto" { "max" } else { text })?),
-            _ => self.table_of_rates(None),
-        }
+        self.rates_and_length(None)
     }
 
     /// As of a burst, with its length.
     pub(crate) fn burst(&self) -> Result<(Rates, Duration), Amiss> {
         let mut length = Ceiling::NONE.length;
-        match self {
-            Self::Word(text) | Self::Text(text) => Ok(limits::parse_burst(if text == "auto" { "max" } else { text })?),
-            _ => Ok((self.table_of_rates(Some(&mut length))?, length)),
-        }
+        Ok((self.rates_and_length(Some(&mut length))?, length))
     }
 
-    fn table_of_rates(&self, mut length: Option<&mut Duration>) -> Result<Rates, Amiss> {
-        let Self::Table(table) = self else {
-            let says = format!("takes a table such as {{ riops = 3000, wbps = \"50m\" }}, not {}", self.show());
-            return Err(says.into());
+    fn rates_and_length(&self, mut length: Option<&mut Duration>) -> Result<Rates, Amiss> {
+        let all: Vec<(&str, Result<String, String>)> = match self {
+            Self::Table(table) => {
+                let amount = |value: &Self| {
+                    value.plain().ok_or_else(|| format!("takes a number or a size, not {}", value.show()))
+                };
+                table.iter().map(|(name, value)| (&**name, amount(value))).collect()
+            }
+            _ if self.is_word("auto") => Vec::new(),
+            Self::Word(text) | Self::Text(text) => {
+                limits::words(text)?.into_iter().map(|(name, amount)| (name, Ok(amount.to_owned()))).collect()
+            }
+            _ => {
+                let says = format!("takes a table such as {{ riops = 3000, wbps = \"50m\" }}, not {}", self.show());
+                return Err(says.into());
+            }
         };
         let (mut rates, mut wrong) = (Rates::NONE, Vec::new());
-        for (name, value) in table {
-            let mut note = |is_name, says| wrong.push(Part { within: Some(name.clone()), is_name, says });
-            let Some(text) = value.plain() else {
-                note(false, format!("takes a number or a size, not {}", value.show()));
-                continue;
-            };
-            if let Some(length) = length.as_deref_mut().filter(|_| name == limits::SECONDS) {
-                limits::parse_seconds(&text).map_or_else(|says| note(false, says), |seconds| *length = seconds);
-                continue;
-            }
-            match limits::parse_rate(name) {
-                Ok(rate) => match limits::parse_amount(rate, &text) {
+        for (name, text) in all {
+            let mut note = |is_name, says| wrong.push(Part { within: Some(name.to_owned()), is_name, says });
+            let length = length.as_deref_mut().filter(|_| name == limits::SECONDS);
+            match (text, length, limits::parse_rate(name)) {
+                (Err(says), ..) => note(false, says),
+                (Ok(text), Some(length), _) => match limits::parse_seconds(&text) {
+                    Ok(seconds) => *length = seconds,
+                    Err(says) => note(false, says),
+                },
+                (Ok(_), None, Err(says)) => note(true, says),
+                (Ok(text), None, Ok(rate)) => match limits::parse_amount(rate, &text) {
                     Ok(amount) => rates = rates.with(rate, amount.unwrap_or(0)),
                     Err(says) => note(false, says),
                 },
-                Err(says) => note(true, says),
             }
         }
         if wrong.is_empty() { Ok(rates) } else { Err(Amiss(wrong)) }

@@ -337,7 +337,7 @@ impl Keys {
                 return Err(format!("{}: takes text in quotes, not null", row.name));
             }
             let given = Given::try_from(&value).map_err(|why| format!("{}: {why}", row.name))?;
-            row.put(to, &given).map_err(|wrong| wrong.line(row.name))?;
+            row.put(to, &given).map_err(|wrong| format!("{}: {}", row.name, wrong.into_text()))?;
             put.push(row.name);
         }
         Ok(put)

@@ -24,11 +24,11 @@ use super::cgroups::Mount;
 use super::clients::Judged;
 use super::command::{command, distinct};
 use super::reports::Reports;
+use crate::config::given::{Amiss, Given};
 use crate::config::{self, faults};
 use crate::iostune::around::Around;
 use crate::syntax::backing;
 use crate::syntax::groups::Tree;
-use crate::syntax::limits;
 use crate::syntax::mistake::{Mistake, Source};
 use crate::syntax::scheduler::check_setting;
 use crate::syntax::units::show_size;
@@ -372,11 +372,10 @@ fn effective(
 
 /// The bounds of groups: those of the file, overridden by the flags.
 fn limited(flags: &IostestArgs, groups: &[Group], mut all: Limits, scheduler: sched::Kind, note: Note<'_>) -> Limits {
-    type Read = fn(&str, &mut Bounds) -> Result<(), String>;
-    let max: Read = |text, bounds| limits::parse(text).map(|rates| bounds.ceiling.max = rates);
-    let burst: Read =
-        |text, bounds| limits::parse_burst(text).map(|burst| (bounds.ceiling.burst, bounds.ceiling.length) = burst);
-    let min: Read = |text, bounds| limits::parse(text).map(|rates| bounds.floor = rates);
+    type Read = fn(&Given, &mut Bounds) -> Result<(), Amiss>;
+    let max: Read = |given, bounds| given.rates().map(|rates| bounds.ceiling.max = rates);
+    let burst: Read = |given, bounds| given.burst().map(|burst| (bounds.ceiling.burst, bounds.ceiling.length) = burst);
+    let min: Read = |given, bounds| given.rates().map(|rates| bounds.floor = rates);
     let given = [("--max", &flags.max, max), ("--burst", &flags.burst, burst), ("--min", &flags.min, min)];
     for (flag, path, text, read) in
         given.iter().flat_map(|(flag, given, read)| given.iter().map(move |(path, text)| (flag, path, text, read)))
@@ -384,8 +383,8 @@ fn limited(flags: &IostestArgs, groups: &[Group], mut all: Limits, scheduler: sc
         if !groups.iter().any(|group| group.path == *path) {
             let paths: Vec<_> = groups.iter().map(|group| group.path.as_str()).collect();
             note(flag, format!("there is no group {path:?}; the groups are {}", paths.join(", ")));
-        } else if let Err(says) = read(text, all.entry(path.clone()).or_default()) {
-            note(flag, format!("{path}: {says}"));
+        } else if let Err(wrong) = read(&Given::Word(text.clone()), all.entry(path.clone()).or_default()) {
+            note(flag, format!("{path}: {}", wrong.into_text()));
         }
     }
     for (path, bounds) in &all {

@@ -2,7 +2,7 @@
 //!
 //! Sizes count in powers of 1024, as everywhere; the kernel writes a number of bytes, so its lines can be pasted.
 
-use fairlift_core::ceiling::{Ceiling, Rate, Rates};
+use fairlift_core::ceiling::{Ceiling, Rate};
 use fairlift_core::time::secs;
 use fairlift_core::{Duration, suggestion};
 
@@ -67,41 +67,31 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     seconds.map(secs).ok_or_else(|| format!("takes 1 to {most}, not {text}"))
 }
 
-/// Rates, as in `rbps=100m wiops=3000`; `max` or `none` alone is none. With `seconds`, as of a burst.
-fn parse_all(text: &str, mut seconds: Option<&mut Duration>) -> Result<Rates, String> {
+/// The names and amounts in a text such as `rbps=100m wiops=3000`; `max` or `none` alone is none.
+pub(crate) fn words(text: &str) -> Result<Vec<(&str, &str)>, String> {
     const FORM: &str = "limits have the form riops=3000 wbps=50m, of rbps, wbps, bps, riops, wiops and iops, or none";
-    let mut rates = Rates::NONE;
-    let mut parts = text.split([' ', ',']).filter(|word| !word.is_empty()).peekable();
-    if parts.peek().is_none() {
+    let mut words = text.split([' ', ',']).filter(|word| !word.is_empty()).peekable();
+    if words.peek().is_none() {
         return Err(FORM.into());
     }
-    for word in parts.filter(|word| !is_none(word)) {
-        let (name, amount) = word.split_once('=').ok_or_else(|| format!("{FORM}, not {word:?}"))?;
-        if let Some(seconds) = seconds.as_deref_mut().filter(|_| name == SECONDS) {
-            *seconds = parse_seconds(amount).map_err(|why| format!("{name} {why}"))?;
-            continue;
-        }
-        let rate = parse_rate(name)?;
-        let amount = parse_amount(rate, amount).map_err(|why| format!("{name} {why}"))?;
-        rates = rates.with(rate, amount.unwrap_or(0));
-    }
-    Ok(rates)
-}
-
-/// Rates, as in `rbps=100m wiops=3000`; `max` alone is none.
-pub(crate) fn parse(text: &str) -> Result<Rates, String> {
-    parse_all(text, None)
-}
-
-/// A burst, as in `riops=30000 seconds=5`; without `seconds` it is one second long, as in QEMU.
-pub(crate) fn parse_burst(text: &str) -> Result<(Rates, Duration), String> {
-    let mut length = Ceiling::NONE.length;
-    Ok((parse_all(text, Some(&mut length))?, length))
+    let amounts = words.filter(|word| !is_none(word));
+    amounts.map(|word| word.split_once('=').ok_or_else(|| format!("{FORM}, not {word:?}"))).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use fairlift_core::ceiling::Rates;
+
     use super::*;
+    use crate::config::given::{Amiss, Given};
+
+    fn parse(text: &str) -> Result<Rates, String> {
+        Given::Word(text.into()).rates().map_err(Amiss::into_text)
+    }
+
+    fn parse_burst(text: &str) -> Result<(Rates, Duration), String> {
+        Given::Word(text.into()).burst().map_err(Amiss::into_text)
+    }
 
     #[test]
     fn lines_of_the_kernel_can_be_pasted() {
