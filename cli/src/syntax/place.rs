@@ -302,8 +302,10 @@ pub(crate) fn uri(address: &Address, tls: Tls, export: &str) -> Option<String> {
     let secure = if tls == Tls::Required { "nbds" } else { "nbd" };
     let name = encode(export.as_bytes(), b"/");
     if let Some(tcp) = tcp_address(address) {
-        let host = if tcp.ip().is_unspecified() { "localhost".into() } else { host_text(&tcp) };
-        return Some(format!("{secure}://{host}:{}/{name}", tcp.port()));
+        let (ip, port) = (tcp.ip(), tcp.port());
+        let host =
+            if ip.is_unspecified() { format!("localhost:{port}") } else { SocketAddr::new(ip, port).to_string() };
+        return Some(format!("{secure}://{host}/{name}"));
     }
     let path = match address {
         Address::Unix(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
@@ -312,13 +314,6 @@ pub(crate) fn uri(address: &Address, tls: Tls, export: &str) -> Option<String> {
     };
     use std::os::unix::ffi::OsStrExt as _;
     Some(format!("{secure}+unix:///{name}?socket={}", encode(path.as_os_str().as_bytes(), b"/")))
-}
-
-fn host_text(address: &SocketAddr) -> String {
-    match address.ip() {
-        IpAddr::V4(ip) => ip.to_string(),
-        IpAddr::V6(ip) => format!("[{ip}]"),
-    }
 }
 
 fn unix_path(socket: &std::os::fd::OwnedFd) -> Option<PathBuf> {
