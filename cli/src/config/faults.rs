@@ -22,7 +22,7 @@ use toml::de::{DeTable, DeValue};
 use super::given::Given;
 use super::row::{Put, Row, Sort, all};
 use super::section::{Section, show};
-use crate::syntax::mistake::{Mistake, SettingPlace, Source};
+use crate::syntax::mistake::{Mistake, SettingPlace, Source, hint};
 use crate::syntax::units::show_size;
 
 const SEED: u64 = 1;
@@ -106,10 +106,7 @@ fn read(text: &str) -> (Faults, Vec<Mistake>) {
                 None => note(key.span(), "fault", "is written [[fault]], once for each rule".into()),
             },
             other => {
-                let hint = match suggestion(other, ["seed", "fault"]) {
-                    hint if hint.is_empty() => "; there are seed, and [[fault]] for each rule".into(),
-                    hint => hint,
-                };
+                let hint = hint(other, ["seed", "fault"], || "; there are seed, and [[fault]] for each rule".into());
                 note(key.span(), other, format!("unknown key{hint}"));
             }
         }

@@ -26,7 +26,7 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use crate::control::ControlPlace;
 use crate::syntax::groups::Tree;
-use crate::syntax::mistake::{Mistake, SettingPlace, Source};
+use crate::syntax::mistake::{Mistake, SettingPlace, Source, hint};
 use crate::syntax::place::ListenAt;
 use crate::syntax::{place, units};
 use crate::ways;
@@ -150,12 +150,11 @@ impl Reading<'_> {
         for (key, value) in document {
             let known = SORTS.map(|sort| sort.name);
             if !known.contains(&key.get_ref().as_ref()) {
-                let hint = match suggestion(key.get_ref(), known) {
-                    _ if value.get_ref().get("roles").is_some() => {
-                        "; this is a workload for fairlift iostest -w, and not a config".into()
-                    }
-                    hint if hint.is_empty() => format!("; the tables are {}", SORTS.map(|sort| sort.header).join(", ")),
-                    hint => hint,
+                let hint = match value.get_ref().get("roles") {
+                    Some(_) => "; this is a workload for fairlift iostest -w, and not a config".into(),
+                    None => hint(key.get_ref(), known, || {
+                        format!("; the tables are {}", SORTS.map(|sort| sort.header).join(", "))
+                    }),
                 };
                 self.note(key.span(), &join("", key.get_ref()), format!("unknown table{hint}"));
             }

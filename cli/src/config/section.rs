@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use fairlift_lab::suggestion;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -10,7 +9,7 @@ use super::given::{Amiss, Given, Part};
 use super::keys::live_group_keys;
 use super::row::{PutOne, Row, Sort};
 use crate::syntax::groups::own_path;
-use crate::syntax::mistake::{Mistake, SettingPlace};
+use crate::syntax::mistake::{Mistake, SettingPlace, hint};
 
 /// A value, and where it was said.
 #[derive(Clone, Debug)]
@@ -42,18 +41,17 @@ impl<'d> Section<'d> {
         let keys = sort.keys();
         let known = || keys.iter().map(|key| key.name);
         for (key, _) in table.iter().filter(|(key, _)| !known().any(|name| name == key.get_ref())) {
-            let hint = match suggestion(key.get_ref(), known()) {
-                _ if sort.header == "[export.NAME]" && live_group_keys().any(|live| live == key.get_ref()) => {
+            let hint = match &**key.get_ref() {
+                live if sort.header == "[export.NAME]" && live_group_keys().any(|one| one == live) => {
                     let group = table.get("group").and_then(|group| group.get_ref().as_str());
                     let group = group.map_or_else(|| own_path(name), str::to_owned);
-                    format!("; that is a group's: [group.{group:?}] {} = …", key.get_ref())
+                    format!("; that is a group's: [group.{group:?}] {live} = …")
                 }
                 // The name in other servers.
-                _ if sort.header == "[export.NAME]" && ["path", "file", "image"].contains(&&**key.get_ref()) => {
-                    "; did you mean \"backing\"?".into()
+                "path" | "file" | "image" if sort.header == "[export.NAME]" => "; did you mean \"backing\"?".into(),
+                word => {
+                    hint(word, known(), || format!("; {} has {}", sort.header, known().collect::<Vec<_>>().join(", ")))
                 }
-                hint if hint.is_empty() => format!("; {} has {}", sort.header, known().collect::<Vec<_>>().join(", ")),
-                hint => hint,
             };
             mistakes.push(Mistake {
                 at: Some(key.span()),

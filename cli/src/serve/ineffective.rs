@@ -37,7 +37,7 @@ use fairlift_lab::suggestion;
 
 use super::places::Places;
 use crate::config::section::join;
-use crate::syntax::mistake::Mistake;
+use crate::syntax::mistake::{Mistake, hint};
 use crate::syntax::place;
 
 /// The settings that cannot act in a configuration in force (each export names its disk).
@@ -353,10 +353,7 @@ fn why_ineffective(config: &Config, path: &str) -> Option<String> {
     if own.is_empty() {
         let used = config.exports.iter().flat_map(|export| ancestors(config, export.group));
         let used: BTreeSet<_> = used.map(|group| group.path.as_str()).collect();
-        let hint = match suggestion(path, used.iter().copied()) {
-            hint if hint.is_empty() => "; an export is put into it with group = ".to_owned() + &format!("{path:?}"),
-            hint => hint,
-        };
+        let hint = hint(path, used, || format!("; an export is put into it with group = {path:?}"));
         return Some(format!("no export is in this group{hint}")); // ineffective.1
     }
     if config.bounds.contains_key(path) && group.weight == Weight::DEFAULT {

@@ -2,10 +2,11 @@
 //!
 //! Sizes count in powers of 1024, as everywhere; the kernel writes a number of bytes, so its lines can be pasted.
 
+use fairlift_core::Duration;
 use fairlift_core::ceiling::{Ceiling, Rate};
 use fairlift_core::time::secs;
-use fairlift_core::{Duration, suggestion};
 
+use super::mistake::hint;
 use super::units::parse_size;
 
 /// The key of a burst's length.
@@ -15,10 +16,7 @@ pub(crate) const SECONDS: &str = "seconds";
 pub(crate) fn parse_rate(name: &str) -> Result<Rate, String> {
     let names = || Rate::ALL.into_iter().map(Rate::name);
     Rate::ALL.into_iter().find(|rate| rate.name() == name).ok_or_else(|| {
-        let hint = match suggestion(name, names()) {
-            hint if hint.is_empty() => format!("; there are {}", names().collect::<Vec<_>>().join(", ")),
-            hint => hint,
-        };
+        let hint = hint(name, names(), || format!("; there are {}", names().collect::<Vec<_>>().join(", ")));
         format!("unknown limit {name:?}{hint}")
     })
 }
