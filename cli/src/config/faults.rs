@@ -28,10 +28,15 @@ use crate::syntax::units::show_size;
 const SEED: u64 = 1;
 
 /// One rule. (What its keys mean is in docs/do/failing-disk.md.)
-const FAULT: Sort = Sort::new("fault", "[[fault]]", "", || {
-    let names = ["op", "from", "to", "after", "times", "chance", "delay", "error", "short", "hang"];
-    all(&names.map(|name| Row::<()>::new(name, Put::Elsewhere)))
-});
+const FAULT: Sort = Sort {
+    name: "fault",
+    header: "[[fault]]",
+    says: "",
+    rows: || {
+        let names = ["op", "from", "to", "after", "times", "chance", "delay", "error", "short", "hang"];
+        all(&names.map(|name| Row::<()>::new(name, Put::Elsewhere)))
+    },
+};
 
 const OPS: [(&str, Op); 5] = [
     ("read", Op::Read),

@@ -73,21 +73,16 @@ impl From<&DeValue<'_>> for Given {
     }
 }
 
-impl TryFrom<&Value> for Given {
-    type Error = String;
-
-    fn try_from(value: &Value) -> Result<Self, String> {
-        Ok(match value {
+impl From<&Value> for Given {
+    fn from(value: &Value) -> Self {
+        match value {
             Value::String(text) => Self::Word(text.clone()),
             Value::Number(number) => Self::Word(number.to_string()),
             Value::Bool(switch) => Self::Word(switch.to_string()),
             Value::Null => Self::Word("auto".into()),
-            Value::Array(list) => Self::List(list.iter().map(Self::try_from).collect::<Result<_, _>>()?),
-            Value::Object(table) => {
-                let all = table.iter().map(|(key, value)| Ok((key.clone(), Self::try_from(value)?)));
-                Self::Table(all.collect::<Result<_, String>>()?)
-            }
-        })
+            Value::Array(list) => Self::List(list.iter().map(Self::from).collect()),
+            Value::Object(table) => Self::Table(table.iter().map(|(key, value)| (key.clone(), value.into())).collect()),
+        }
     }
 }
 

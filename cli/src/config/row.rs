@@ -260,19 +260,10 @@ pub(crate) struct Sort {
     pub(crate) header: &'static str,
     /// Its object.
     pub(crate) says: &'static str,
-    rows: fn() -> Vec<Key>,
+    pub(super) rows: fn() -> Vec<Key>,
 }
 
 impl Sort {
-    pub(crate) const fn new(
-        name: &'static str,
-        header: &'static str,
-        says: &'static str,
-        rows: fn() -> Vec<Key>,
-    ) -> Self {
-        Self { name, header, says, rows }
-    }
-
     pub(crate) fn keys(&self) -> Vec<Key> {
         (self.rows)().into_iter().filter(|key| key.in_file).collect()
     }

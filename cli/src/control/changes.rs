@@ -336,8 +336,7 @@ impl Keys {
             if value.is_null() && row.is_text() {
                 return Err(format!("{}: takes text in quotes, not null", row.name));
             }
-            let given = Given::try_from(&value).map_err(|why| format!("{}: {why}", row.name))?;
-            row.put(to, &given).map_err(|wrong| format!("{}: {}", row.name, wrong.into_text()))?;
+            row.put(to, &Given::from(&value)).map_err(|wrong| format!("{}: {}", row.name, wrong.into_text()))?;
             put.push(row.name);
         }
         Ok(put)
@@ -354,7 +353,7 @@ impl Keys {
         let known: BTreeSet<_> = sched::Kind::ALL.into_iter().flat_map(tunables).map(|info| info.name).collect();
         let beside: Vec<_> = known.into_iter().filter(|name| self.keys.contains_key(*name)).collect();
         all.extend(beside.into_iter().filter_map(|name| self.keys.remove_entry(name)));
-        let text = |value: &Value| Given::try_from(value)?.text().map(str::to_owned);
+        let text = |value: &Value| Given::from(value).text().map(str::to_owned);
         all.into_iter()
             .map(|(knob, value)| Ok((knob.clone(), text(&value).map_err(|why| format!("{knob}: {why}"))?)))
             .collect()
