@@ -75,17 +75,12 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     let device = device.map_err(|says| note(flag, says)).ok();
     let mut workloads: Vec<Workload> = Vec::new();
     for name in distinct(&flags.workload) {
-        match workloads_of(&name) {
-            Ok(some) => {
-                for one in some {
-                    match workloads.iter().find(|other| other.name == one.name) {
-                        None => workloads.push(one),
-                        Some(same) if *same == one => {}
-                        Some(_) => note("--workload", format!("{name}: another workload is called \"{}\"", one.name)),
-                    }
-                }
+        for one in workloads_of(&name).map_err(|says| note("--workload", says)).unwrap_or_default() {
+            match workloads.iter().find(|other| other.name == one.name) {
+                None => workloads.push(one),
+                Some(same) if *same == one => {}
+                Some(_) => note("--workload", format!("{name}: another workload is called \"{}\"", one.name)),
             }
-            Err(says) => note("--workload", says),
         }
     }
     check_device(flags, reports, &workloads, device.as_ref(), &mut note);
@@ -260,16 +255,13 @@ fn tenants(flags: &IostestArgs, workloads: &[Workload], device: Option<&TestDisk
 
 /// A server or a directory of others, from the flags.
 fn served(flags: &IostestArgs) -> Result<TestDisk, String> {
-    let server = match (&flags.target, &flags.dir) {
+    let server = match (&flags.target, flags.dir.clone().unwrap_or_default()) {
         (Some(uri), _) => Judged::Nbd(uri.clone()),
-        (None, dir) => {
-            let dir = dir.clone().unwrap_or_default();
-            match std::fs::metadata(&dir) {
-                Ok(metadata) if metadata.is_dir() => Judged::Kernel(dir, Mount::find()),
-                Ok(_) => return Err(format!("{} is no directory", dir.display())),
-                Err(error) => return Err(format!("{}: {error}", dir.display())),
-            }
-        }
+        (None, dir) => match std::fs::metadata(&dir) {
+            Ok(metadata) if metadata.is_dir() => Judged::Kernel(dir, Mount::find()),
+            Ok(_) => return Err(format!("{} is no directory", dir.display())),
+            Err(error) => return Err(format!("{}: {error}", dir.display())),
+        },
     };
     server.backing("/", None)?;
     Ok(TestDisk::Served(server))
@@ -421,13 +413,8 @@ fn groups(flags: &IostestArgs, note: Note<'_>) -> Option<(Vec<Group>, Limits)> {
     let weights: Vec<Weight> = if given > 0 { flags.weights.clone() } else { usual.collect() };
     let mut tree = Tree::default();
     for (place, weight) in weights.into_iter().enumerate() {
-        match tree.place(&format!("/g{}", place + 1)) {
-            Ok(group) => tree.weigh(group, weight),
-            Err(says) => {
-                note("--nrgrp", says);
-                return None;
-            }
-        }
+        let group = tree.place(&format!("/g{}", place + 1)).map_err(|says| note("--nrgrp", says)).ok()?;
+        tree.weigh(group, weight);
     }
     Some((tree.into_groups(), Limits::new()))
 }
@@ -463,31 +450,25 @@ fn rising(max: u32) -> Vec<u32> {
 fn check_cases(measurement: &Measurement) -> Result<(), Box<dyn Error + Send + Sync>> {
     // Sets differ in their seeds alone.
     let mut cases = measurement.plan.cases()?.into_iter().filter(|case| case.set == 1);
-    match &measurement.device {
+    let (sectors, block) = match &measurement.device {
         TestDisk::Model(spec) => {
             let mut runner = measurement.modelled(spec, &measurement.set);
-            cases.try_for_each(|case| runner.check(&case))
+            return cases.try_for_each(|case| runner.check(&case));
         }
-        TestDisk::Real(_) | TestDisk::Served(_) => {
+        TestDisk::Real(backing) => {
             let writer = measurement.plan.workloads.iter().find(|workload| workload.writes());
-            let (sectors, block) = match &measurement.device {
-                TestDisk::Real(backing) => {
-                    let shape = shape(backing, writer.is_none())?;
-                    if let Some(writer) = writer.filter(|_| shape.read_only) {
-                        return Err(
-                            format!("{} writes, and {} is read-only", writer.name, backing.about().shown).into()
-                        );
-                    }
-                    (shape.bytes / Sector::SIZE, shape.block)
-                }
-                _ => (u64::MAX / (64 * Sector::SIZE), 1), // each client looks at its own
-            };
-            cases.try_for_each(|case| {
-                check_asks(&case, block.into())?;
-                Ok(case.jobs(sectors).map(drop)?)
-            })
+            let shape = shape(backing, writer.is_none())?;
+            if let Some(writer) = writer.filter(|_| shape.read_only) {
+                return Err(format!("{} writes, and {} is read-only", writer.name, backing.about().shown).into());
+            }
+            (shape.bytes / Sector::SIZE, shape.block)
         }
-    }
+        TestDisk::Served(_) => (u64::MAX / (64 * Sector::SIZE), 1), // each client looks at its own
+    };
+    cases.try_for_each(|case| {
+        check_asks(&case, block.into())?;
+        Ok(case.jobs(sectors).map(drop)?)
+    })
 }
 
 /// Whether nothing is asked of a real disk that is too large for it, or no whole blocks of `own` bytes.
