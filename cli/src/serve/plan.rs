@@ -162,23 +162,18 @@ fn workers(flags: &ServeArgs, server: &Server, places: &Places, mistakes: &mut V
 /// The weights of `--weight` (serve.5).
 fn weigh(flags: &ServeArgs, groups: &mut Tree, exports: &[Export], places: &mut Places, mistakes: &mut Vec<Mistake>) {
     for (name, weight) in &flags.weight {
-        let flag = format!("--weight {name}={weight}");
-        let group = match group_of(name, groups, exports) {
-            Ok(group) => group,
-            Err(says) => {
-                mistakes.push(Mistake::in_flag(&flag, says));
-                continue;
+        let flag = SettingPlace::in_flag(format!("--weight {name}={weight}"));
+        match group_of(name, groups, exports) {
+            Ok(GroupId::ROOT) => {
+                mistakes
+                    .push(flag.says("there is no group \"/\" with siblings, so that its weight would mean something"));
             }
-        };
-        if group == GroupId::ROOT {
-            mistakes.push(Mistake::in_flag(
-                &flag,
-                "there is no group \"/\" with siblings, so that its weight would mean something",
-            ));
-            continue;
+            Ok(group) => {
+                groups.weigh(group, *weight);
+                places.put(join("group", groups.path(group)), flag);
+            }
+            Err(says) => mistakes.push(flag.says(says)),
         }
-        groups.weigh(group, *weight);
-        places.put(join("group", groups.path(group)), SettingPlace::in_flag(flag));
     }
 }
 
@@ -407,9 +402,8 @@ fn control(
     if wanted.is_empty() {
         return None;
     }
-    // A port that the kernel chooses is never another's.
-    let name = |address: &Address| Some(place::show(address)).filter(|name| !name.ends_with(":0"));
-    let mut taken: Vec<_> = listeners.iter().map(|listener| (name(&listener.address), "clients of exports")).collect();
+    let of_listeners = listeners.iter().map(|listener| (place::show(&listener.address), "clients of exports"));
+    let mut taken: BTreeMap<_, _> = of_listeners.collect();
     let mut all = Vec::new();
     for Placed { value, place: at } in &wanted {
         let Some(place) = &value.0 else {
@@ -418,11 +412,10 @@ fn control(
             }
             continue;
         };
-        let shown = name(&place.address);
-        if let Some((_, whose)) = shown.as_ref().and_then(|_| taken.iter().find(|(name, _)| *name == shown)) {
-            mistakes.push(at.says(format!("{} is for {whose} already", place::show(&place.address))));
-        }
-        taken.push((shown, "control"));
+        let shown = place::show(&place.address);
+        // A port that the kernel chooses is never another's.
+        let whose = taken.insert(shown.clone(), "control").filter(|_| !shown.ends_with(":0"));
+        mistakes.extend(whose.map(|whose| at.says(format!("{shown} is for {whose} already"))));
         places.put(format!("control {}", all.len()), at.clone());
         all.push(place.clone());
     }
