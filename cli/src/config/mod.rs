@@ -26,7 +26,7 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use crate::control::ControlPlace;
 use crate::syntax::groups::Tree;
-use crate::syntax::mistake::{Mistake, SettingPlace, Source, hint};
+use crate::syntax::mistake::{Mistake, Source, hint};
 use crate::syntax::place::ListenAt;
 use crate::syntax::{place, units};
 use crate::ways;
@@ -44,7 +44,7 @@ pub(crate) const EXAMPLE: &str = include_str!("example.toml");
 #[derive(Default, Debug)]
 pub(crate) struct File {
     /// `[disk.…]`, in the order of the file.
-    pub(crate) disks: Vec<Disk>,
+    pub(crate) disks: Vec<config::Disk>,
     /// `[export.…]`, in the order of the file; the disk of each is an index in [`File::disks`].
     pub(crate) exports: Vec<config::Export>,
     /// `[group.…]` and all groups that exports name.
@@ -58,17 +58,6 @@ pub(crate) struct File {
     pub(crate) server: Server,
     /// Where its tables and their values are, by their paths: `disk.ssd0`, `disk.ssd0.depth`.
     pub(crate) spans: BTreeMap<String, Range<usize>>,
-}
-
-/// A scheduling domain as the file has it.
-#[derive(Debug)]
-pub(crate) struct Disk {
-    /// The scheduler, if given.
-    pub(crate) scheduler: Option<sched::Kind>,
-    /// Tunables and their values, the value with its place.
-    pub(crate) set: Vec<(Placed<String>, Placed<String>)>,
-    /// Its name, and all else.
-    pub(crate) settings: config::Disk,
 }
 
 /// The server as the file has it; its keys are explained in [`SERVER_ROWS`].
@@ -173,7 +162,7 @@ impl Reading<'_> {
             self.note(key.span(), CLIENT.name, says.into());
         }
         file.server = self.server(document);
-        for shares in file.disks.iter_mut().filter_map(|disk| disk.settings.shares.as_mut()) {
+        for shares in file.disks.iter_mut().filter_map(|disk| disk.shares.as_mut()) {
             shares.gateway = file.server.gateway.clone().unwrap_or_else(|| shares.gateway.clone());
         }
         file.spans = self.spans;
@@ -222,27 +211,30 @@ impl Reading<'_> {
         table
     }
 
-    fn disk(&mut self, section: &Section<'_>) -> Disk {
+    fn disk(&mut self, section: &Section<'_>) -> config::Disk {
         let mut settings = config::Disk::new(&section.name, sched::Kind::MqDeadline);
         section.put(self.mistakes, DISK_ROWS, &mut settings);
         if let Some(SharesAt::Directory(path)) = settings.shares.as_mut().map(|shares| &mut shares.place) {
             *path = self.dir.join(&*path);
         }
-        let mut set = Vec::new();
         if let Some(value) = section.raw("set") {
             match value.get_ref() {
                 DeValue::Table(table) => {
                     for (name, value) in table {
-                        let key = join(&section.place("set").key, name.get_ref());
-                        let [at_name, at_value] =
-                            [name.span(), value.span()].map(|at| SettingPlace { at: Some(at), key: key.clone() });
-                        let Some(text) = tunable_text(value.get_ref()) else {
-                            let says = format!("takes text, a number, true or false, not {}", show(value.get_ref()));
-                            self.mistakes.push(at_value.says(says));
-                            continue;
-                        };
-                        let name = Placed { value: name.get_ref().to_string(), place: at_name };
-                        set.push((name, Placed { value: text, place: at_value }));
+                        let (at, path) = (name.span().start..value.span().end, section.place("set").key);
+                        let path = join(&path, name.get_ref());
+                        match tunable_text(value.get_ref()) {
+                            Some(text) => settings.set.push((name.get_ref().to_string(), text)),
+                            None => {
+                                let shown = show(value.get_ref());
+                                self.note(
+                                    at.clone(),
+                                    &path,
+                                    format!("takes text, a number, true or false, not {shown}"),
+                                );
+                            }
+                        }
+                        self.spans.insert(path, at);
                     }
                 }
                 other => {
@@ -259,8 +251,8 @@ impl Reading<'_> {
             );
             self.mistakes.push(section.place("nr_requests").says(says));
         }
-        let scheduler = section.raw("scheduler").map(|_| settings.scheduler);
-        Disk { scheduler, set, settings }
+        settings.is_usual = section.raw("scheduler").is_none();
+        settings
     }
 
     /// Gives a group its weight and its bounds.
@@ -289,7 +281,7 @@ impl Reading<'_> {
         }
     }
 
-    fn export(&mut self, section: &Section<'_>, disks: &[Disk], groups: &mut Tree) -> Option<config::Export> {
+    fn export(&mut self, section: &Section<'_>, disks: &[config::Disk], groups: &mut Tree) -> Option<config::Export> {
         let name = section.name.as_str();
         self.mistakes.extend(check_name("an export", name).err().map(|says| section.header().says(says)));
         if section.raw("backing").is_none() {
@@ -393,12 +385,12 @@ fn rooted_at(address: Address, dir: &Path) -> Result<Address, String> {
     }
 }
 
-fn find_disk(name: &str, disks: &[Disk]) -> Result<usize, String> {
-    disks.iter().position(|disk| disk.settings.name == name).ok_or_else(|| {
+fn find_disk(name: &str, disks: &[config::Disk]) -> Result<usize, String> {
+    disks.iter().position(|disk| disk.name == name).ok_or_else(|| {
         if disks.is_empty() {
             return format!("unknown disk \"{name}\": the file has no [disk.…]");
         }
-        let known = || disks.iter().map(|disk| disk.settings.name.as_str());
+        let known = || disks.iter().map(|disk| disk.name.as_str());
         let all = known().collect::<Vec<_>>().join(", ");
         format!("unknown disk \"{name}\": the file has {all}{}", suggestion(name, known()))
     })

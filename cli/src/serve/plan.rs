@@ -80,7 +80,7 @@ pub(crate) fn plan(
     let exports = exports(flags, &mut file, from_file, &mut places, mistakes);
     weigh(flags, &mut file.groups, &exports, &mut places, mistakes);
     limit(flags, &file.groups, &exports, &mut file.bounds, mistakes);
-    let (disks, disk_default) = disks(flags, &file, &exports, mistakes);
+    let (disks, disk_default) = disks(flags, &file, &exports, &places, mistakes);
     let verifies = flags.tls_verify_peer || file.server.tls_verify_peer;
     let certificate = certificate(flags, &file.server, verifies, &places, mistakes);
     let listeners = listeners(flags, &file.server, (inherited, &exports), &mut places, mistakes);
@@ -291,29 +291,28 @@ fn config_file(backing: &Backing) -> Option<std::path::Display<'_>> {
 }
 
 /// The disks of the file, then the default one (serve.2).
-fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<Mistake>) -> (Vec<Disk>, Disk) {
+fn disks(
+    flags: &ServeArgs,
+    file: &File,
+    exports: &[Export],
+    places: &Places,
+    mistakes: &mut Vec<Mistake>,
+) -> (Vec<Disk>, Disk) {
     let usual = |place| flags.scheduler.unwrap_or_else(|| sched::Kind::usual(groups_on(exports, place), false));
     let scheduler = usual(None);
     let mut disks = Vec::new();
     for (place, disk) in file.disks.iter().enumerate() {
-        let shares = disk.settings.shares.is_some();
-        let own = disk.scheduler.or(shares.then_some(sched::Kind::Fair));
-        let scheduler = own.unwrap_or_else(|| usual(Some(place)));
-        let mut set = Vec::new();
+        let scheduler = match disk.shares {
+            _ if !disk.is_usual => disk.scheduler,
+            Some(_) => sched::Kind::Fair,
+            None => usual(Some(place)),
+        };
         for (name, value) in &disk.set {
-            match check_setting(scheduler, &name.value, &value.value) {
-                Ok(()) => set.push((name.value.clone(), value.value.clone())),
-                Err((true, says)) => mistakes.push(name.place.says(says)),
-                Err((false, says)) => mistakes.push(value.place.says(says)),
-            }
+            let place = || places.key(&join(&join("disk", &disk.name), "set"), name);
+            mistakes.extend(check_setting(scheduler, name, value).err().map(|(_, says)| place().says(says)));
         }
-        disks.push(Disk {
-            scheduler,
-            is_usual: disk.scheduler.or(flags.scheduler).is_none() && !shares,
-            set,
-            depth: disk.settings.depth.or(flags.depth),
-            ..disk.settings.clone()
-        });
+        let is_usual = disk.is_usual && flags.scheduler.is_none() && disk.shares.is_none();
+        disks.push(Disk { scheduler, is_usual, depth: disk.depth.or(flags.depth), ..disk.clone() });
     }
     let is_usual = flags.scheduler.is_none();
     let mut usual = Disk { depth: flags.depth, is_usual, ..Disk::new("default", scheduler) };
@@ -328,7 +327,7 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
             continue;
         }
         for (place, disk) in disks.iter_mut().chain([&mut usual]).enumerate().filter(|(_, disk)| has(disk)) {
-            let in_file = file.disks.get(place).is_some_and(|disk| disk.set.iter().any(|(one, _)| one.value == *name));
+            let in_file = file.disks.get(place).is_some_and(|disk| disk.set.iter().any(|(one, _)| one == name));
             if !in_file {
                 disk.set.retain(|(one, _)| one != name); // Given twice, the last one holds.
                 disk.set.push((name.clone(), value.clone()));
