@@ -276,7 +276,7 @@ impl<'a> Changes<'a> {
             check_path(path)?;
         }
         let tls = tls.or(at.tls).unwrap_or(Tls::Off);
-        let listener = Listener { address: at.address, tls, socket: at.rights.numbers()? };
+        let listener = Listener { address: at.address, tls, socket: at.socket };
         if place::is_remote(&listener.address) && tls != Tls::Required {
             return Err(format!(
                 "{name}: other machines can reach this address: add tls=require, or listen at tcp:127.0.0.1:PORT"

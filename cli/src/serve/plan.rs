@@ -14,9 +14,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fairlift::config::{
-    Address, Backing, Config, Disk, Export, FileAt, Limits, Listener, Ram, Root, SocketMode, Tls, WayIn,
-};
+use fairlift::config::{Address, Backing, Config, Disk, Export, FileAt, Limits, Listener, Ram, Root, Tls, WayIn};
 use fairlift::control::{check_floors, check_name};
 use fairlift_core::ceiling::{Bounds, Ceiling};
 use fairlift_core::{GroupId, sched};
@@ -359,7 +357,7 @@ fn listeners(
     // The second of two would find the first, and take it for another server's. (A port that the kernel chooses is never another's.)
     let sockets = exports.iter().flat_map(|export| export.ways.iter()).filter_map(WayIn::path);
     let mut taken: BTreeSet<_> = sockets.map(|path| Address::Unix(path.to_owned()).to_string()).collect();
-    let listener = |Placed { value: ListenAt { address, tls, rights }, place: at }: Placed<ListenAt>| {
+    let listener = |Placed { value: ListenAt { address, tls, socket }, place: at }: Placed<ListenAt>| {
         let is_chosen = place::tcp_address(&address).is_some_and(|tcp| tcp.port() == 0);
         if !is_chosen && !taken.insert(address.to_string()) {
             let why = "is an address of this server already: another listener, or the socket of an export";
@@ -379,10 +377,6 @@ fn listeners(
             let says = format!("other machines can reach {shown}, and {why}; set {remedy} if you trust the network");
             mistakes.push(at.says(says));
         }
-        let socket = rights.numbers().unwrap_or_else(|says| {
-            mistakes.push(at.says(says));
-            SocketMode::default()
-        });
         places.put(format!("listener {}", place::show(&address)), at);
         Listener { address, tls, socket }
     };

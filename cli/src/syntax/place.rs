@@ -15,76 +15,48 @@ const UNIX_PATH_MAX: usize = 107;
 pub(crate) struct ListenAt {
     pub(crate) address: Address,
     pub(crate) tls: Option<Tls>,
-    pub(crate) rights: Rights,
+    pub(crate) socket: SocketMode,
 }
 
 impl From<Address> for ListenAt {
     fn from(address: Address) -> Self {
-        Self { address, tls: None, rights: Rights::default() }
+        Self { address, tls: None, socket: SocketMode::default() }
     }
 }
 
 /// Reads an address, and after it `,tls=off`, `,tls=on` or `,tls=require` where this place differs from the others; of a unix socket
 /// also `,mode=0660`, `,owner=NAME` and `,group=NAME`.
 pub(crate) fn parse_place(text: &str) -> Result<ListenAt, String> {
-    let (mut tls, mut rights) = (None, Rights::default());
-    let [mode, owner, group] = Rights::NAMES;
+    let (mut tls, mut socket) = (None, SocketMode::default());
+    let [mode, owner, group] = MODE_OPTIONS;
     let address = parse(options(text, &["tls", mode, owner, group], |name, value| match name {
         "tls" => parse_tls(value).map(|value_of| (tls = Some(value_of), true).1),
-        _ => rights.take(name, value),
+        _ => take_mode(&mut socket, name, value),
     })?)?;
-    if tcp_address(&address).is_some() && !rights.is_usual() {
+    if tcp_address(&address).is_some() && socket != SocketMode::default() {
         return Err("mode, owner and group are of unix sockets".into());
     }
-    Ok(ListenAt { address, tls, rights })
+    Ok(ListenAt { address, tls, socket })
 }
 
-/// The permissions of a unix socket, as people write them.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Rights {
-    pub(crate) mode: u32,
-    owner: Option<String>,
-    pub(crate) group: Option<String>,
-}
+/// The options for the permissions of a unix socket.
+pub(crate) const MODE_OPTIONS: [&str; 3] = ["mode", "owner", "group"];
 
-impl Default for Rights {
-    fn default() -> Self {
-        Self { mode: SocketMode::default().mode, owner: None, group: None }
-    }
-}
-
-impl Rights {
-    pub(crate) const NAMES: [&str; 3] = ["mode", "owner", "group"];
-
-    /// Takes an option, if it is one of these.
-    pub(crate) fn take(&mut self, name: &str, value: &str) -> Result<bool, String> {
-        match name {
-            "mode" => {
-                let number = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o777);
-                self.mode =
-                    number.ok_or_else(|| format!("mode takes an octal number such as 0660, not \"{value}\""))?;
-            }
-            "owner" | "group" if value.is_empty() => {
-                return Err(format!("{name} takes a name or a number, as in {name}=…"));
-            }
-            "owner" => self.owner = Some(value.into()),
-            "group" => self.group = Some(value.into()),
-            _ => return Ok(false),
+/// Takes an option, if it is one of these.
+pub(crate) fn take_mode(socket: &mut SocketMode, name: &str, value: &str) -> Result<bool, String> {
+    match name {
+        "mode" => {
+            let number = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o777);
+            socket.mode = number.ok_or_else(|| format!("mode takes an octal number such as 0660, not \"{value}\""))?;
         }
-        Ok(true)
+        "owner" | "group" if value.is_empty() => {
+            return Err(format!("{name} takes a name or a number, as in {name}=…"));
+        }
+        "owner" => socket.owner = Some(id_of("/etc/passwd", value)?),
+        "group" => socket.group = Some(id_of("/etc/group", value)?),
+        _ => return Ok(false),
     }
-
-    /// Whether nothing was said.
-    pub(crate) fn is_usual(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// The same in numbers.
-    pub(crate) fn numbers(&self) -> Result<SocketMode, String> {
-        let id = |file: &str, name: &Option<String>| name.as_deref().map(|name| id_of(file, name)).transpose();
-        let (owner, group) = (id("/etc/passwd", &self.owner)?, id("/etc/group", &self.group)?);
-        Ok(SocketMode { mode: self.mode, owner, group })
-    }
+    Ok(true)
 }
 
 /// Has `take` see each option behind an address, from the end, for a path may contain commas; answers the address.
@@ -353,8 +325,8 @@ mod tests {
     fn behind_a_listeners_address_stands_who_may_connect_and_how() {
         let parsed = parse_place("unix:/run/a,b.sock,mode=0660,group=0,tls=require").unwrap();
         assert_eq!((&*show(&parsed.address), parsed.tls), ("unix:/run/a,b.sock", Some(Tls::Required)));
-        assert_eq!(parsed.rights.numbers(), Ok(SocketMode { mode: 0o660, owner: None, group: Some(0) }));
-        assert_eq!(parse_place("unix:/a").unwrap().rights.numbers(), Ok(SocketMode::default()));
+        assert_eq!(parsed.socket, SocketMode { mode: 0o660, owner: None, group: Some(0) });
+        assert_eq!(parse_place("unix:/a").unwrap().socket, SocketMode::default());
         for (text, why) in [
             ("unix:z.sock,tsl=require", "unknown option \"tsl=require\"; did you mean \"tls\"?"),
             (
