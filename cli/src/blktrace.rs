@@ -51,7 +51,6 @@ pub(crate) struct Record {
     pub(crate) device: u32,
     /// The worker.
     pub(crate) cpu: u32,
-    /// Its payload.
     pub(crate) pdu: Vec<u8>,
 }
 

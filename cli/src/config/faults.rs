@@ -66,9 +66,6 @@ const ERRORS: [(&str, i32); 14] = [
 
 /// A backing as it can be opened: the rules of its faults are read, anew each time. Whether its files are there, opening them shows:
 /// a volume that is mounted late is no mistake.
-///
-/// # Errors
-/// The rules are wrong: where, and the possible values.
 pub(crate) fn settle(backing: &Backing) -> Result<Backing, String> {
     let Backing::Fault(faulty) = backing else { return Ok(backing.clone()) };
     let (faults, inner) = (read_file(&faulty.path)?, settle(&faulty.inner)?);

@@ -9,7 +9,6 @@ use toml::de::DeValue;
 
 use crate::syntax::{limits, units};
 
-/// A value.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Given {
     /// Text that may stand for anything: of JSON, whose numbers may be text, and of a command line.
@@ -167,28 +166,24 @@ impl Given {
         }
     }
 
-    /// A size that is whole sectors.
     pub(crate) fn sectors(&self) -> Result<u64, String> {
         self.size().and_then(units::whole_sectors)
     }
 
-    /// A length of time with its unit.
     pub(crate) fn time(&self) -> Result<Duration, String> {
         let text = self.plain().ok_or_else(|| format!("takes a time such as \"10s\", not {}", self.show()))?;
         units::parse_time(&text)
     }
 
-    /// A length of time above zero.
     pub(crate) fn some_time(&self) -> Result<Duration, String> {
         self.time().and_then(units::some_time)
     }
 
-    /// Rates, as text or as a table.
     pub(crate) fn rates(&self) -> Result<Rates, Amiss> {
         self.rates_and_length(None)
     }
 
-    /// As of a burst, with its length.
+    /// Without `seconds` a burst is one second long, as in QEMU.
     pub(crate) fn burst(&self) -> Result<(Rates, Duration), Amiss> {
         let mut length = Ceiling::NONE.length;
         Ok((self.rates_and_length(Some(&mut length))?, length))

@@ -209,7 +209,6 @@ pub(crate) fn live_group_keys() -> impl Iterator<Item = &'static str> {
     GROUP_ROWS.iter().filter(|row| row.is_put(Act::Set)).map(|row| row.name)
 }
 
-/// Whether a key can be delegated: a live one.
 fn delegable(text: &str) -> Result<(), String> {
     if live_group_keys().any(|name| name == text) {
         return Ok(());

@@ -255,7 +255,6 @@ impl Reading<'_> {
         settings
     }
 
-    /// Gives a group its weight and its bounds.
     fn group(&mut self, section: &Section<'_>, file: &mut File) {
         let mut keys = GroupKeys::default();
         section.put(self.mistakes, GROUP_ROWS, &mut keys);

@@ -84,13 +84,11 @@ pub(crate) struct Row<T: 'static> {
     is_live: bool,
 }
 
-/// The description of a key.
 pub(crate) struct Key {
     pub(crate) name: &'static str,
     pub(crate) takes: String,
     pub(crate) default: &'static str,
     pub(crate) says: &'static str,
-    /// As in its row.
     means: &'static str,
     /// The type of its values, for OpenAPI.
     pub(crate) schema: Value,

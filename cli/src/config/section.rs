@@ -83,7 +83,6 @@ impl<'d> Section<'d> {
         read.map_err(|says| mistakes.push(self.place(key).says(says))).ok()
     }
 
-    /// Puts what is written into `to`, key by key.
     pub(crate) fn put<T>(&self, mistakes: &mut Vec<Mistake>, rows: &[Row<T>], to: &mut T) {
         for row in rows.iter().filter(|row| row.is_read()) {
             let Some(value) = self.raw(row.name) else { continue };

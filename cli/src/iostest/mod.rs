@@ -36,8 +36,6 @@ pub(crate) fn iostest(flags: &IostestArgs) -> ExitCode {
     attempt(flags).unwrap_or_else(|complaint| complaint.tell("iostest"))
 }
 
-/// # Errors
-/// The message, and the exit status.
 fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
     let failed = Complaint::Failed;
     let mut mistakes = Vec::new();

@@ -43,16 +43,13 @@ pub(crate) struct Measurement {
     pub(crate) set: Vec<(String, String)>,
     /// A tunable, and the values to measure with, one after the other.
     pub(crate) sweep: Option<(String, Vec<String>)>,
-    /// Requests in flight.
     pub(crate) depth: Option<u16>,
     /// The results before anything ran.
     pub(crate) header: Results,
 }
 
-/// Notes a mistake in a flag.
 type Note<'a> = &'a mut dyn FnMut(&str, String);
 
-/// The bounds of groups, by their paths.
 type Limits = BTreeMap<String, Bounds>;
 
 pub(crate) enum TestDisk {
@@ -419,7 +416,6 @@ fn groups(flags: &IostestArgs, note: Note<'_>) -> Option<(Vec<Group>, Limits)> {
     Some((tree.into_groups(), Limits::new()))
 }
 
-/// The tree of a config file.
 fn groups_of(path: &Path) -> Result<(Vec<Group>, Limits), String> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;

@@ -113,7 +113,6 @@ impl Reports {
     }
 }
 
-/// Results in a form.
 pub(super) fn text(form: Form, all: &[Results], options: Options) -> String {
     match form {
         Form::Text => all.iter().map(|results| report::table::table(results, options)).collect::<Vec<_>>().join("\n"),

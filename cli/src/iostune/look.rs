@@ -108,7 +108,6 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
     Ok(measurement(Target::Real { backing, facts, around, write_to }, warnings))
 }
 
-/// Whether it is large enough.
 fn enough(bytes: u64) -> Result<(), String> {
     if bytes >= LEAST {
         return Ok(());

@@ -8,7 +8,6 @@ use crate::config::Server;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Confinement {
-    /// Whether system calls are filtered.
     pub(crate) seccomp: bool,
     pub(crate) keep: Vec<Capability>,
 }

@@ -31,10 +31,8 @@ const TEXT: u64 = 4096;
 /// A head: this, the text's length, its number, and when it was written, in nanoseconds since 1970.
 const MAGIC: &[u8; 8] = b"FLlearn1";
 const HEAD: usize = 32;
-/// How often it is written.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Where it is kept.
 pub(super) struct Kept {
     file: File,
     is_in_memory: bool,

@@ -79,7 +79,6 @@ impl Places {
         }
     }
 
-    /// One of the addresses.
     pub(super) fn listener(&self, address: &str) -> SettingPlace {
         self.find(&format!("listener {address}")).unwrap_or_else(|| self.server("listen"))
     }

@@ -54,7 +54,6 @@ pub(crate) struct Plan {
     /// The digest of the certificate.
     pub(crate) certificate: Option<Vec<u8>>,
     pub(crate) confinement: Confinement,
-    /// The file that keeps what is learned.
     pub(crate) learned: Option<PathBuf>,
     /// The server's name among gateways, if the file says one.
     pub(crate) gateway: Option<String>,

@@ -24,13 +24,11 @@ use crate::ways;
 /// How often the file is read for one reload that meets other changes. Chosen: a change takes milliseconds, and few come that often.
 const TRIES: u32 = 20;
 
-/// The parts needed to read the file again.
 pub(crate) struct Reload {
     flags: ServeArgs,
     /// The places of control, in the order in which they were said.
     endpoints: Vec<Arc<Endpoint>>,
     foreign: Vec<Foreign>,
-    /// The last file.
     last: Mutex<Arc<Plan>>,
     /// Held while the file is read, which may last for ever: not by those who only look at `last`.
     reading: Mutex<()>,
@@ -46,7 +44,6 @@ struct Foreign {
 }
 
 impl Reload {
-    /// Of a server that was started with these.
     pub(super) fn new(
         flags: ServeArgs,
         prepared: Arc<Plan>,
@@ -148,7 +145,6 @@ fn moved(last: Option<&[ControlAt]>, now: Option<&[ControlAt]>) -> Option<(usize
     ))
 }
 
-/// The content of the file.
 struct Read {
     /// The configuration to reach; `None`: it is in force.
     wanted: Option<Edit>,

@@ -124,10 +124,7 @@ impl TakeOver {
     }
 }
 
-/// Says a word to the command that has started this process.
-///
-/// # Errors
-/// The command has ended.
+/// Says a word to the command that has started this process, if that has not ended.
 fn say(word: &str) -> Result<(), String> {
     writeln!(std::io::stdout(), "{word}").map_err(|error| format!("the command that started it has ended ({error})"))
 }

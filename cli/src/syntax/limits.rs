@@ -12,7 +12,6 @@ use super::units::parse_size;
 /// The key of a burst's length.
 pub(crate) const SECONDS: &str = "seconds";
 
-/// The rate of that name.
 pub(crate) fn parse_rate(name: &str) -> Result<Rate, String> {
     let names = || Rate::ALL.into_iter().map(Rate::name);
     Rate::ALL.into_iter().find(|rate| rate.name() == name).ok_or_else(|| {
@@ -22,9 +21,6 @@ pub(crate) fn parse_rate(name: &str) -> Result<Rate, String> {
 }
 
 /// The amount of a rate; `None`: no limit (`max`, or `none`). Bytes count in powers of 1024, I/Os in powers of 1000.
-///
-/// # Errors
-/// It is no number, or out of range.
 pub(crate) fn parse_amount(rate: Rate, text: &str) -> Result<Option<u64>, String> {
     if is_none(text) {
         return Ok(None);
@@ -44,7 +40,6 @@ pub(crate) fn parse_amount(rate: Rate, text: &str) -> Result<Option<u64>, String
     Some(amount).filter(|amount| (1..=rate.most()).contains(amount)).map(Some).ok_or_else(range)
 }
 
-/// Whether it says that there is no limit.
 fn is_none(text: &str) -> bool {
     matches!(text, "max" | "none")
 }

@@ -6,7 +6,6 @@ use std::ops::Range;
 use fairlift_lab::report::printable;
 use fairlift_lab::suggestion;
 
-/// A text and its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     /// The file's name as the user gave it.
@@ -41,7 +40,6 @@ impl SettingPlace {
     }
 }
 
-/// One thing that is wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mistake {
     /// Where in the source, in bytes; `None`: not in the file but in a flag.
@@ -97,7 +95,6 @@ impl Wrong {
         shown
     }
 
-    /// For a person.
     pub(crate) fn shown_without_count(&self) -> String {
         render(Severity::Error, self.source.as_ref(), &self.mistakes)
     }

@@ -108,7 +108,6 @@ fn fields(file: &str) -> Result<impl Iterator<Item = Vec<String>>, String> {
     Ok(lines.into_iter())
 }
 
-/// Reads whether traffic is encrypted.
 pub(crate) fn parse_tls(text: &str) -> Result<Tls, String> {
     match text {
         "off" => Ok(Tls::Off),
@@ -164,7 +163,6 @@ pub(crate) fn parse(text: &str) -> Result<Address, String> {
     }
 }
 
-/// Reads the path of a unix socket.
 pub(crate) fn parse_unix(path: &str) -> Result<Address, String> {
     if path.contains('\0') {
         return Err("a path cannot contain a NUL character".into());
