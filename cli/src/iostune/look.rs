@@ -185,13 +185,6 @@ fn where_to_write(
             );
             return Err(("--scratch", says));
         }
-        if scratch.symlink_metadata().is_ok() {
-            let says = format!(
-                "{} exists already and is left alone; choose another with --scratch, or remove it",
-                scratch.display()
-            );
-            return Err(("--scratch", says));
-        }
         return Ok(WriteTo::Scratch(scratch));
     }
     may_be_destroyed(flags, &path.display().to_string())?;
@@ -256,8 +249,6 @@ mod tests {
         assert!(to(&plain, false, None).contains("add --i-know-this-destroys-data"));
         assert!(to(&sure, false, Some("it is mounted at /srv")).contains("it is mounted at /srv; nothing is written"));
         assert!(to(&named, false, None).contains("leave --scratch out"));
-        std::fs::write(dir.path().join("image.iostune"), "kept").unwrap();
-        assert!(to(&plain, true, None).contains("exists already and is left alone"));
     }
 
     /// The disks of another server hold data, too; RAM does not, and is as it was at the start of every run.

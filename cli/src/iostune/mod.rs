@@ -82,7 +82,7 @@ fn run(flags: &IostuneArgs, measurement: &Measurement, stop: &Stop) -> Result<(F
                 let filling = Duration::from_nanos(time.as_nanos() / FILLING);
                 time = time - filling;
                 let bytes = if flags.quick { 256 << 20 } else { SMALL };
-                scratch = Scratch::make(path, bytes, filling, &stopped).map_err(|says| format!("--scratch: {says}"))?;
+                scratch = Scratch::make(path, bytes, filling, stopped).map_err(|says| format!("--scratch: {says}"))?;
                 facts.scratch = scratch.as_ref().map(Scratch::bytes);
             }
             let scratch = scratch.as_ref().map(Scratch::path);
