@@ -25,11 +25,6 @@ impl Confinement {
         keys.into_iter().filter(|(_, same)| !same).map(|(key, _)| key)
     }
 
-    /// Why it could not begin.
-    pub(super) fn check(&self) -> Result<(), String> {
-        confine::can_keep(&self.keep).map_err(|why| why.to_string())
-    }
-
     /// From now on. Backings are open, and clients can connect; no other thread has been started.
     pub(super) fn begin(&self, config: &Config) -> Result<(), String> {
         let mut keep = self.keep.clone();

@@ -90,10 +90,13 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     let is_beside = |mistake: &&Mistake| flags.config.is_some() && mistake.says.contains("another server");
     let not_started = |wrong: Wrong| match (wrong.mistakes.iter().filter(is_beside).count(), wrong.mistakes.len()) {
         (0, _) => wrong.shown(NOT_STARTED),
-        (in_use, all) if in_use == all => wrong.shown_without_count() + &beside(&wrong.mistakes) + BESIDE,
+        (in_use, all) if in_use == all => {
+            render(Severity::Error, wrong.source.as_ref(), &wrong.mistakes) + &beside(&wrong.mistakes) + BESIDE
+        }
         (in_use, _) => wrong.shown(&format!("{in_use} of them because another server has it; {NOT_STARTED}")) + BESIDE,
     };
     let refused = |wrong| Complaint::Refused(not_started(wrong));
+    let no = |plan: &Plan, mistake| refused(plan.all(vec![mistake]));
     raise_file_limit();
     let take_over = |socket| TakeOver::begin(socket, flags.take_over_look);
     let mut take_over = flags.take_over.as_deref().map(take_over).transpose().map_err(Complaint::Failed)?;
@@ -136,15 +139,15 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         learned = taking.beside(Kept::handed_as(prepared.learned.as_deref())).map(File::from);
     }
     let mut kept = Kept::open(prepared.learned.as_deref(), learned, take_over.is_none())
-        .map_err(|why| refused(prepared.all(vec![prepared.places.server("learned").says(why)])))?;
+        .map_err(|why| no(&prepared, prepared.places.server("learned").says(why)))?;
     if take_over.is_none() {
         kept.iter_mut().for_each(|kept| kept.tell(&server));
     }
     let taken = |name: &str| take_over.as_mut().and_then(|take_over| take_over.taking.beside(name));
     let endpoints = control::open(prepared.control.as_deref(), &prepared.config, taken)
-        .map_err(|(number, why)| refused(prepared.all(vec![prepared.no_control(number, &why)])))?;
+        .map_err(|(number, why)| no(&prepared, prepared.no_control(number, &why)))?;
     let confined = prepared.confinement.begin(&prepared.config);
-    confined.map_err(|why| refused(prepared.all(vec![prepared.cannot_keep(why)])))?;
+    confined.map_err(|why| no(&prepared, prepared.places.server("keep_capabilities").says(why)))?;
     let foreign: Vec<_> = server.foreign().iter().map(|one| one.export.clone()).zip(prepared.lines(foreign)).collect();
     foreign.iter().for_each(|(_, line)| tracing::warn!("{line}"));
     run(flags, prepared, server, (endpoints, take_over, kept), foreign)
@@ -165,7 +168,8 @@ impl Plan {
         mistakes.extend(closed);
         let learned = self.learned.iter().filter_map(|path| Kept::check(path).err());
         mistakes.extend(learned.map(|why| self.places.server("learned").says(why)));
-        mistakes.extend(self.confinement.check().err().map(|why| self.cannot_keep(why)));
+        let kept = fairlift::confine::can_keep(&self.confinement.keep);
+        mistakes.extend(kept.err().map(|why| self.places.server("keep_capabilities").says(why.to_string())));
         match checked {
             Ok((in_force, mut warnings)) if mistakes.is_empty() => {
                 warnings.extend(ineffective::warnings(&in_force, &self.places));
@@ -183,14 +187,13 @@ impl Plan {
             self.places.named("export", &one.export).at.is_none()
                 && exports.any(|it| it.name == one.export && !it.read_only)
         };
-        let refused: Vec<_> = found.iter().filter(is_refused).collect();
-        if refused.is_empty() {
-            let kept = |one: &Foreign| if one.is_kept { "it is served read-only: " } else { "" };
-            let says = |one: &Foreign| self.places.named("export", &one.export).says(kept(one).to_owned() + &one.why);
-            return Ok(found.iter().map(says).collect());
-        }
-        let says = |one: &Foreign| format!("{}; --read-only serves it as it is", one.why);
-        Err(refused.into_iter().map(|one| self.places.named("export", &one.export).says(says(one))).collect())
+        let of = |one: &Foreign, says: String| self.places.named("export", &one.export).says(says);
+        let refused = found.iter().filter(is_refused);
+        let refused: Vec<_> =
+            refused.map(|one| of(one, format!("{}; --read-only serves it as it is", one.why))).collect();
+        let kept = |one: &Foreign| if one.is_kept { "it is served read-only: " } else { "" };
+        let warnings = found.iter().map(|one| of(one, format!("{}{}", kept(one), one.why)));
+        if refused.is_empty() { Ok(warnings.collect()) } else { Err(refused) }
     }
 
     fn all(&self, mistakes: Vec<Mistake>) -> Wrong {
@@ -207,10 +210,6 @@ impl Plan {
     /// Why a server of it does not start, with the places in the file.
     fn wrong(&self, errors: &[Error]) -> Wrong {
         self.all(errors.iter().map(|error| self.places.locate(error)).collect())
-    }
-
-    fn cannot_keep(&self, why: String) -> Mistake {
-        self.places.server("keep_capabilities").says(why)
     }
 
     fn lines(&self, mistakes: Vec<Mistake>) -> Vec<String> {
@@ -297,14 +296,10 @@ fn run(
     let _control = start(endpoints)?;
     let blocks = handle.clone();
     let _watch = signals::watch(handle, reload)?;
-    match flags.log {
-        // A program that reads JSON may read both outputs.
-        log::Format::Json => announced.lines().for_each(|line| tracing::info!("{line}")),
-        _ => println_or_not(&announced),
-    }
+    let json = flags.log == log::Format::Json;
+    announce(&announced, json);
     drop(announced); // It has a line for each export.
     if has_block_devices {
-        let json = flags.log == log::Format::Json;
         std::thread::Builder::new().name("ready".into()).spawn(move || ready_with_block_devices(&blocks, json))?;
     } else {
         systemd::ready();
@@ -319,14 +314,17 @@ fn ready_with_block_devices(handle: &Handle, json: bool) {
     for device in handle.block_devices().into_iter().filter(|device| device.live) {
         let link = device.link.map_or_else(String::new, |link| format!(", {link}"));
         let again = if device.recovered { "again " } else { "" };
-        let line = format!("serving {} {again}as block device {}{link}", device.export, device.path);
-        if json {
-            tracing::info!("{line}");
-        } else {
-            println_or_not(&(line + "\n"));
-        }
+        announce(&format!("serving {} {again}as block device {}{link}\n", device.export, device.path), json);
     }
     systemd::ready();
+}
+
+/// A program that reads JSON may read both outputs.
+fn announce(text: &str, json: bool) {
+    match json {
+        true => text.lines().for_each(|line| tracing::info!("{line}")),
+        false => println_or_not(text),
+    }
 }
 
 /// The exports and their places: a line with the URI for each export and place, one for each place of control, then, if asked, things to try.

@@ -73,10 +73,6 @@ pub(crate) fn reloading() {
     tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1000));
 }
 
-pub(crate) fn stopping() {
-    tell("STOPPING=1");
-}
-
 /// Sends a word to `NOTIFY_SOCKET`: a path, or after `@` a name in the abstract namespace, which the crates for this do not
 /// know.
 pub(crate) fn tell(word: &str) {

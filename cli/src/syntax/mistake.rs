@@ -88,15 +88,11 @@ pub(crate) struct Wrong {
 impl Wrong {
     /// For a person, with `so` behind the count if there are several.
     pub(crate) fn shown(&self, so: &str) -> String {
-        let mut shown = self.shown_without_count();
+        let mut shown = render(Severity::Error, self.source.as_ref(), &self.mistakes);
         if self.mistakes.len() > 1 {
             let _ = writeln!(shown, "{} mistakes; {so}", self.mistakes.len());
         }
         shown
-    }
-
-    pub(crate) fn shown_without_count(&self) -> String {
-        render(Severity::Error, self.source.as_ref(), &self.mistakes)
     }
 
     /// For a log, a line each.
