@@ -83,6 +83,9 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     check_device(flags, reports, &workloads, device.as_ref(), &mut note);
     let are_tenants = tenants(flags, &workloads, device.as_ref(), &mut note);
     let tree = groups(flags, &mut note);
+    // The groups that have jobs: those without a group below.
+    let leaves =
+        |groups: &[Group]| groups.len() - groups.iter().filter_map(|group| group.parent).collect::<BTreeSet<_>>().len();
     let leaves = if are_tenants { 2 } else { tree.as_ref().map_or(1, |(groups, _)| leaves(groups)) };
     // The character of a real path is found out by bfq.
     let rotational = match &device {
@@ -291,12 +294,6 @@ fn workloads_of(name: &str) -> Result<Vec<Workload>, String> {
         Some(workload) => Err(format!("{name}: \"{}\" is a built-in workload; choose another name", workload.name)),
         None => Ok(workloads),
     }
-}
-
-/// How many groups have jobs: those without a group below.
-fn leaves(groups: &[Group]) -> usize {
-    let parents: BTreeSet<_> = groups.iter().filter_map(|group| group.parent).collect();
-    groups.len() - parents.len()
 }
 
 /// The tunables: those of `--set`, and `-I`.

@@ -38,13 +38,6 @@ use crate::syntax::units::show_size;
 use crate::ways;
 use fairlift_lab::suggestion;
 
-/// How many groups have exports on a disk of the file, or (`None`) on those that are made for exports that name no disk,
-/// which count together: which of them share a device is known only when they are opened.
-fn groups_on(exports: &[Export], disk: Option<usize>) -> usize {
-    let here = exports.iter().filter(|export| export.disk == disk);
-    here.map(|export| export.group).collect::<BTreeSet<_>>().len()
-}
-
 /// The configuration of a server, with the place of each part.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -79,8 +72,9 @@ pub(crate) fn plan(
     limit(flags, &file.groups, &exports, &mut file.bounds, mistakes);
     let (disks, disk_default) = disks(flags, &file, &exports, &places, mistakes);
     let verifies = flags.tls_verify_peer || file.server.tls_verify_peer;
-    let certificate = certificate(flags, &file.server, verifies, &places, mistakes);
-    let listeners = listeners(flags, &file.server, (inherited, &exports), &mut places, mistakes);
+    let listen = said("--listen", &flags.listen, &file.server.listen);
+    let certificate = certificate(flags, &file.server, (&listen, verifies), &places, mistakes);
+    let listeners = listeners(flags, &file.server, (listen, inherited, &exports), &mut places, mistakes);
     let control = control(flags, &file.server, &listeners, &mut places, mistakes);
     let limits = file.server.limits;
     let workers = workers(flags, &file.server, &places, mistakes);
@@ -295,7 +289,11 @@ fn disks(
     places: &Places,
     mistakes: &mut Vec<Mistake>,
 ) -> (Vec<Disk>, Disk) {
-    let usual = |place| flags.scheduler.unwrap_or_else(|| sched::Kind::usual(groups_on(exports, place), false));
+    // Disks that are made for exports which name none count together: which of these share a device is known only when they are opened.
+    let usual = |place| {
+        let here = exports.iter().filter(|export| export.disk == place).map(|export| export.group);
+        flags.scheduler.unwrap_or_else(|| sched::Kind::usual(here.collect::<BTreeSet<_>>().len(), false))
+    };
     let scheduler = usual(None);
     let mut disks = Vec::new();
     for (place, disk) in file.disks.iter().enumerate() {
@@ -338,11 +336,10 @@ fn disks(
 fn listeners(
     flags: &ServeArgs,
     server: &Server,
-    (inherited, exports): (Vec<Arc<OwnedFd>>, &[Export]),
+    (mut all, inherited, exports): (Vec<Placed<ListenAt>>, Vec<Arc<OwnedFd>>, &[Export]),
     places: &mut Places,
     mistakes: &mut Vec<Mistake>,
 ) -> Vec<Listener> {
-    let mut all = said("--listen", &flags.listen, &server.listen);
     let plain = |address: Address| Placed { value: address.into(), place: SettingPlace::in_flag("--listen") };
     all.extend(inherited.into_iter().map(|socket| plain(Address::Inherited(socket))));
     if all.is_empty() {
@@ -418,12 +415,11 @@ fn control(
 fn certificate(
     flags: &ServeArgs,
     server: &Server,
-    verifies: bool,
+    (listen, verifies): (&[Placed<ListenAt>], bool),
     places: &Places,
     mistakes: &mut Vec<Mistake>,
 ) -> Option<Certificate> {
-    let mut of_listeners =
-        said("--listen", &flags.listen, &server.listen).into_iter().filter_map(|placed| placed.value.tls);
+    let mut of_listeners = listen.iter().filter_map(|placed| placed.value.tls);
     let usual = flags.tls.or(server.tls);
     let encrypts = usual.is_some_and(|tls| tls != Tls::Off) || of_listeners.any(|tls| tls != Tls::Off);
     let directory = flags.tls_certificates.as_ref().or(server.tls_certificates.as_ref());
