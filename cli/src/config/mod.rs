@@ -335,11 +335,10 @@ impl Reading<'_> {
         let mut server = Server::default();
         section.put(self.mistakes, SERVER_ROWS, &mut server);
         for Placed { value: ListenAt { address, .. }, place } in &mut server.listen {
-            let rooted = rooted_at(address.clone(), self.dir).map(|rooted| *address = rooted);
-            self.mistakes.extend(rooted.err().map(|says| place.says(says)));
+            self.mistakes.extend(place::root(address, self.dir).err().map(|says| place.says(says)));
         }
         for Placed { value: ControlPlace(at), place } in &mut server.control {
-            let rooted = at.take().map(|at| at.rooted(self.dir)).transpose().map(|rooted| *at = rooted);
+            let rooted = at.as_mut().map_or(Ok(()), |at| at.root(self.dir));
             self.mistakes.extend(rooted.err().map(|says| place.says(says)));
         }
         server.roots.iter_mut().for_each(|root| root.value = self.dir.join(&root.value));
@@ -370,17 +369,6 @@ impl Reading<'_> {
 
     fn note(&mut self, at: Range<usize>, key: &str, says: String) {
         self.mistakes.push(Mistake { at: Some(at), key: key.into(), says });
-    }
-}
-
-fn rooted_at(address: Address, dir: &Path) -> Result<Address, String> {
-    match address {
-        Address::Unix(path) => {
-            let path = dir.join(path);
-            place::check_length(&path)?;
-            Ok(Address::Unix(path))
-        }
-        other => Ok(other),
     }
 }
 

@@ -135,14 +135,10 @@ impl ControlAt {
         host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// Its paths, started at a directory.
-    pub(crate) fn rooted(mut self, dir: &Path) -> Result<Self, String> {
-        if let Address::Unix(path) = &mut self.address {
-            *path = dir.join(&*path);
-            place::check_length(path)?;
-        }
+    /// Has its paths start at a directory.
+    pub(crate) fn root(&mut self, dir: &Path) -> Result<(), String> {
         [&mut self.token, &mut self.certificates].into_iter().flatten().for_each(|path| *path = dir.join(&*path));
-        Ok(self)
+        place::root(&mut self.address, dir)
     }
 
     /// Whether both are the same place with the same rights.
@@ -195,7 +191,8 @@ mod tests {
         let at = parse_place("unix:/run/a,b.sock,mode=0660,group=root,read_only").unwrap();
         assert!(matches!(&at.address, Address::Unix(path) if path == Path::new("/run/a,b.sock")));
         assert_eq!((at.socket.mode, at.socket.group, at.read_only), (0o660, Some(0), true));
-        let at = parse_place("tcp:localhost:9000,certificates=pki,token=t").unwrap().rooted(Path::new("/etc")).unwrap();
+        let mut at = parse_place("tcp:localhost:9000,certificates=pki,token=t").unwrap();
+        at.root(Path::new("/etc")).unwrap();
         assert_eq!((at.host(), at.certificates.as_deref()), ("localhost", Some(Path::new("/etc/pki"))));
         assert_eq!(parse_place("tcp:[::1]:9000,token=/t").unwrap().host(), "::1");
         assert!(parse_control("off").unwrap().0.is_none());

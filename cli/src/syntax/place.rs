@@ -7,6 +7,8 @@ use fairlift::config::{Address, Engine, SocketMode, Tls};
 
 use fairlift_lab::suggestion;
 
+use super::mistake::hint;
+
 /// The length of `sun_path` in the kernel, without the final NUL.
 const UNIX_PATH_MAX: usize = 107;
 
@@ -146,15 +148,12 @@ pub(crate) fn parse(text: &str) -> Result<Address, String> {
             Err(format!("{kind} is not supported; {FORM}"))
         }
         Some(("nbd" | "nbds" | "nbd+unix" | "nbds+unix", _)) => Err(format!("{FORM}, and not a URI: clients use that")),
-        Some((kind, _)) if !kind.contains('/') => {
-            let hint = match suggestion(kind, ["unix", "tcp"]) {
-                hint if hint.is_empty()
-                    && text.split_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) =>
-                {
-                    format!("; did you mean \"tcp:{}{text}\"?", if kind.is_empty() { "127.0.0.1" } else { "" })
-                }
-                hint => hint,
-            };
+        Some((kind, rest)) if !kind.contains('/') => {
+            let hint = hint(kind, ["unix", "tcp"], || match (kind, rest.parse::<u16>()) {
+                ("", Ok(_)) => format!("; did you mean \"tcp:127.0.0.1{text}\"?"),
+                (_, Ok(_)) => format!("; did you mean \"tcp:{text}\"?"),
+                (_, Err(_)) => String::new(),
+            });
             Err(format!("{FORM}, not {text:?}{hint}"))
         }
         _ if text.contains('/') => Err(format!("{FORM}; did you mean \"unix:{text}\"?")),
@@ -171,6 +170,13 @@ pub(crate) fn parse_unix(path: &str) -> Result<Address, String> {
     Ok(Address::Unix(path.into()))
 }
 
+/// Has the path of a unix socket start at a directory.
+pub(crate) fn root(address: &mut Address, dir: &Path) -> Result<(), String> {
+    let Address::Unix(path) = address else { return Ok(()) };
+    *path = dir.join(&*path);
+    check_length(path)
+}
+
 /// Whether a socket can have that path.
 pub(crate) fn check_length(path: &Path) -> Result<(), String> {
     let length = path.as_os_str().len();
@@ -182,12 +188,8 @@ pub(crate) fn check_length(path: &Path) -> Result<(), String> {
 
 fn parse_tcp(place: &str) -> Result<Address, String> {
     let Some((host, port)) = place.rsplit_once(':').filter(|(host, _)| !host.is_empty()) else {
-        let all = place.trim_start_matches(':').parse::<u16>().is_ok();
-        let hint = if all {
-            format!("; for all addresses: tcp:0.0.0.0:{}", place.trim_start_matches(':'))
-        } else {
-            String::new()
-        };
+        let port = place.trim_start_matches(':').parse::<u16>();
+        let hint = port.map_or_else(|_| String::new(), |port| format!("; for all addresses: tcp:0.0.0.0:{port}"));
         return Err(format!("tcp: needs a host and a port, as in tcp:127.0.0.1:10809{hint}"));
     };
     let Ok(port) = port.parse::<u16>() else {
@@ -200,10 +202,8 @@ fn parse_tcp(place: &str) -> Result<Address, String> {
         }
         return Ok(Address::Tcp(SocketAddr::new(ip, port)));
     }
-    let found: Vec<SocketAddr> = match (host, port).to_socket_addrs() {
-        Ok(found) => found.collect(),
-        Err(error) => return Err(format!("unknown host \"{host}\": {error}")),
-    };
+    let found = (host, port).to_socket_addrs().map_err(|error| format!("unknown host \"{host}\": {error}"))?;
+    let found: Vec<_> = found.collect();
     let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
     chosen.copied().map(Address::Tcp).ok_or_else(|| format!("the host \"{host}\" has no address"))
 }
@@ -219,14 +219,11 @@ pub(crate) fn default_socket() -> Result<PathBuf, String> {
         return Ok(dir.join("fairlift.sock"));
     }
     let dir = std::env::temp_dir().join(format!("fairlift-{}", uid.as_raw()));
-    match std::fs::DirBuilder::new().mode(0o700).create(&dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(format!(
-                "cannot create {}: {error}; choose another address with --listen unix:PATH",
-                dir.display()
-            ));
-        }
-        _ => {}
+    if let Err(error) = std::fs::DirBuilder::new().mode(0o700).create(&dir)
+        && error.kind() != std::io::ErrorKind::AlreadyExists
+    {
+        let shown = dir.display();
+        return Err(format!("cannot create {shown}: {error}; choose another address with --listen unix:PATH"));
     }
     // Not followed: a link of somebody else's could lead anywhere.
     let found = std::fs::symlink_metadata(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
