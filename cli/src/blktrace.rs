@@ -51,7 +51,6 @@ pub(crate) struct Record {
     pub(crate) device: u32,
     /// The worker.
     pub(crate) cpu: u32,
-    /// Its payload.
     pub(crate) pdu: Vec<u8>,
 }
 
@@ -101,11 +100,7 @@ impl Record {
 
     /// The name of a tenant: the end of its path, which tells more than the beginning.
     pub(crate) fn name(group: GroupId, path: &str) -> Self {
-        let mut from = path.len().saturating_sub(NAME);
-        while !path.is_char_boundary(from) {
-            from += 1;
-        }
-        let short = if path.len() > NAME { path[from..].to_owned() } else { path.to_owned() };
+        let short = &path[path.ceil_char_boundary(path.len().saturating_sub(NAME))..];
         Self { action: PROCESS, pid: pid(group), pdu: [short.as_bytes(), b"\0"].concat(), ..Self::NONE }
     }
 

@@ -1,4 +1,4 @@
-//! Readers of a stranger's bytes, with their promises: for the fuzz targets (`fuzz/`), whose seeds are tests here too.
+//! Readers of a stranger's bytes, which panic where a promise is broken: for the fuzz targets (`fuzz/`), whose seeds are tests here too.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -33,9 +33,6 @@ static FLAGS: LazyLock<Flags> = LazyLock::new(|| {
 });
 
 /// Two config files, one after the other (`%%` on a line parts them), as a server reads them at its start and then again.
-///
-/// # Panics
-/// Something that must hold does not.
 pub fn config(text: &str) {
     let (first, second) = text.split_once("\n%%\n").unwrap_or((text, text));
     if let (Ok(first), Ok(second)) = (planned(first), planned(second)) {
@@ -44,9 +41,6 @@ pub fn config(text: &str) {
 }
 
 /// The body of a transaction, and its effect on a server.
-///
-/// # Panics
-/// Something that must hold does not.
 pub fn control(body: &str) {
     let served = &*SERVED;
     let Ok(request) = serde_json::from_str::<Value>(body) else { return };
@@ -58,9 +52,6 @@ pub fn control(body: &str) {
 }
 
 /// A trace as a server sends it: cut in two anywhere, it says the same.
-///
-/// # Panics
-/// Something that must hold does not.
 pub fn trace(bytes: &[u8]) {
     let (mut whole, mut parts) = (Taken::default(), Taken::default());
     let cut = bytes.first().map_or(0, |first| usize::from(*first).min(bytes.len()));

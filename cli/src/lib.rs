@@ -1,22 +1,4 @@
 //! The command `fairlift`: flags, config, signals and words around the library.
-//!
-//! | folder | contents |
-//! |---|---|
-//! | [`args`] | the command line as a whole |
-//! | [`serve`] | `fairlift serve`: flags and file as the library's `Config`, signals, systemd, the log |
-//! | [`iostest`] | `fairlift iostest`: how a disk is shared, measured |
-//! | [`iostune`] | `fairlift iostune`: the character of a disk, and the settings for it |
-//! | [`remote`] | `status`, `top`, `why`, `get`, `set`, `add`, `fork`, `remove`, `events`, `reload`: the commands that speak to a running server |
-//! | [`show`] | the program's reference: tunables, models, tokens, completions, manual pages, units |
-//! | [`control`] | HTTP and JSON by which a running server is looked at and changed |
-//! | [`ublk`] | `fairlift ublk`: block devices of this machine, and those whose server has died |
-//! | [`overlay`] | `fairlift overlay`: what the files of overlays are |
-//! | [`blktrace`] | the binary format of traces |
-//! | [`config`] | the config file: its keys, and how it is read |
-//! | [`hostile`] | readers of a stranger's bytes, for the fuzz targets |
-//! | [`ways`] | the ways by which clients reach an export beside listeners: a row for each protocol |
-//! | [`syntax`] | the syntax of values in flags and file, and mistakes in them |
-//! | [`terminal`] | progress, and where reports go |
 
 mod args;
 mod blktrace;

@@ -120,7 +120,7 @@ def what_is_asked_for_is_kept_and_what_is_not_there_is_refused(t):
     out = t.run(*user, BINARY, "serve", "--config", path, "--listen", f"unix:{t.path('s')}", code=1)
     contains(out, "server.keep_capabilities", "CAP_CHOWN cannot be kept: the process does not have it")
     out = t.run(*user, BINARY, "serve", "--check", "--config", path, "--listen", f"unix:{t.path('s')}", code=1)
-    contains(out, f"{path}:3:", "server.keep_capabilities", "CAP_CHOWN cannot be kept: the process does not have it")
+    contains(out, f"{path}:5:", "server.keep_capabilities", "CAP_CHOWN cannot be kept: the process does not have it")
     contains(t.serve_fails("a=mem:1m", "--keep-capability", "CAP_EVERYTHING"), "there is no capability", "CAP_EVERYTHING")
 
 

@@ -102,7 +102,7 @@ def a_file_with_one_mistake_changes_nothing_and_is_told_with_its_line(t):
         (config(weight=200, more=BOB).replace("mem:1m", "mem:3m"), f"{path}:5:11: export.a.backing: clients would find other data"),
         (config(weight=200, more=BOB).replace("mem:1m", "/no/such/file"), f"{path}:5:11: export.a.backing: /no/such/file: No such file", "; clients would find"),
         (config(weight=200, more=BOB, disk="io_timeout = '1s'"), f"{path}:1:7: disk.d.io_timeout: cannot change while the disk is in use"),
-        (config(weight=200, more=BOB + "[server]\nworkers = 3\n"), f"{path}:15:2: server.workers: is the server's from start to end"),
+        (config(weight=200, more=BOB + "[server]\nworkers = 3\n"), f"{path}:16:11: server.workers: is the server's from start to end"),
     ]:
         # That nothing has changed is told of the first three: then the line repeats.
         reload(server, text, "ERROR", *words)

@@ -2,12 +2,14 @@
 
 use std::process::ExitCode;
 
+use clap::ValueEnum as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap_complete::Shell;
 use fairlift_lab::suggestion;
 
 use super::Cli;
 use crate::remote::meant;
-use crate::syntax::mistake::{Mistake, Severity, render};
+use crate::syntax::mistake::{Mistake, Severity, hint, render};
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output::quoted;
 
@@ -79,11 +81,7 @@ fn explain(error: &clap::Error, typed: &str) -> Mistake {
             let value = text(ContextKind::InvalidValue).unwrap_or_default();
             // A part of the path in a place of its own is quoted by itself.
             let flag = argument.split([' ', '=']).next().filter(|flag| flag.starts_with('-'));
-            let key = [flag.unwrap_or_default(), &value]
-                .into_iter()
-                .filter(|part| !part.is_empty())
-                .collect::<Vec<_>>()
-                .join(" ");
+            let key = format!("{} {value}", flag.unwrap_or_default());
             let known = text(ContextKind::ValidValue).filter(|known| !known.is_empty());
             let says = match (std::error::Error::source(error), known) {
                 (Some(why), _) => why.to_string(),
@@ -101,7 +99,7 @@ fn explain(error: &clap::Error, typed: &str) -> Mistake {
                 }
                 (None, None) => "needs a value".into(),
             };
-            Mistake::in_flag(&key, says)
+            Mistake::in_flag(key.trim(), says)
         }
         ErrorKind::UnknownArgument if typed == "reload" && !(argument.starts_with('-') && argument != "--config") => {
             Mistake::in_flag(&argument, RELOADED)
@@ -127,18 +125,12 @@ fn explain(error: &clap::Error, typed: &str) -> Mistake {
             let word = text(ContextKind::InvalidSubcommand).unwrap_or_default();
             let command = <Cli as clap::CommandFactory>::command();
             let known: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
-            let meant = match (elsewhere(&COMMANDS, &word), suggestion(&word, known.iter().copied())) {
-                (Some(says), _) => format!("; {says}"),
-                (None, hint) if hint.is_empty() => format!("; the commands are {}", known.join(", ")),
-                (None, hint) => hint,
-            };
+            let near = || hint(&word, known.iter().copied(), || format!("; the commands are {}", known.join(", ")));
+            let meant = elsewhere(&COMMANDS, &word).map_or_else(near, |says| format!("; {says}"));
             Mistake::in_flag(&word, format!("there is no such command{meant}"))
         }
         ErrorKind::MissingRequiredArgument if argument == "<SHELL>" => {
-            let shells = <clap_complete::Shell as clap::ValueEnum>::value_variants()
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>();
+            let shells: Vec<_> = Shell::value_variants().iter().map(ToString::to_string).collect();
             Mistake::in_flag("", format!("for which shell? There is {}", shells.join(", ")))
         }
         ErrorKind::MissingRequiredArgument => Mistake::in_flag("", format!("{argument} is missing")),

@@ -32,7 +32,6 @@ impl Taken {
         Self { heads, events, ..Self::default() }
     }
 
-    /// Adds what came.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.rest.extend_from_slice(bytes);
         let mut at = 0;

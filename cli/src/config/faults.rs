@@ -20,18 +20,23 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::given::Given;
-use super::row::{Key, Sort};
-use super::section::{Section, parsed, show};
-use crate::syntax::mistake::{Mistake, Source};
+use super::row::{Put, Row, Sort, all};
+use super::section::{Section, show};
+use crate::syntax::mistake::{Mistake, SettingPlace, Source, hint};
 use crate::syntax::units::show_size;
 
 const SEED: u64 = 1;
 
 /// One rule. (What its keys mean is in docs/do/failing-disk.md.)
-const FAULT: Sort = Sort::new("fault", "[[fault]]", "", || {
-    let names = ["op", "from", "to", "after", "times", "chance", "delay", "error", "short", "hang"];
-    names.into_iter().map(Key::named).collect()
-});
+const FAULT: Sort = Sort {
+    name: "fault",
+    header: "[[fault]]",
+    says: "",
+    rows: || {
+        let names = ["op", "from", "to", "after", "times", "chance", "delay", "error", "short", "hang"];
+        all(&names.map(|name| Row::<()>::new(name, Put::Elsewhere)))
+    },
+};
 
 const OPS: [(&str, Op); 5] = [
     ("read", Op::Read),
@@ -61,9 +66,6 @@ const ERRORS: [(&str, i32); 14] = [
 
 /// A backing as it can be opened: the rules of its faults are read, anew each time. Whether its files are there, opening them shows:
 /// a volume that is mounted late is no mistake.
-///
-/// # Errors
-/// The rules are wrong: where, and the possible values.
 pub(crate) fn settle(backing: &Backing) -> Result<Backing, String> {
     let Backing::Fault(faulty) = backing else { return Ok(backing.clone()) };
     let (faults, inner) = (read_file(&faulty.path)?, settle(&faulty.inner)?);
@@ -106,10 +108,7 @@ fn read(text: &str) -> (Faults, Vec<Mistake>) {
                 None => note(key.span(), "fault", "is written [[fault]], once for each rule".into()),
             },
             other => {
-                let hint = match suggestion(other, ["seed", "fault"]) {
-                    hint if hint.is_empty() => "; there are seed, and [[fault]] for each rule".into(),
-                    hint => hint,
-                };
+                let hint = hint(other, ["seed", "fault"], || "; there are seed, and [[fault]] for each rule".into());
                 note(key.span(), other, format!("unknown key{hint}"));
             }
         }
@@ -132,38 +131,34 @@ fn read(text: &str) -> (Faults, Vec<Mistake>) {
 
 /// A rule; its mistakes are noted, and then the result is of no use.
 fn rule_of(section: &Section<'_>, mistakes: &mut Vec<Mistake>) -> Option<Rule> {
-    let mut ops = section.take(mistakes, "op", ops).map_or_else(Vec::new, |placed| placed.value);
+    let mut ops = section.take(mistakes, "op", ops).unwrap_or_default();
     let [from, to] = ["from", "to"].map(|key| section.take(mistakes, key, Given::sectors));
-    let range = (from.is_some() || to.is_some()).then(|| {
-        let bound =
-            |bound: &Option<super::section::Placed<u64>>, none| bound.as_ref().map_or(none, |placed| placed.value);
-        bound(&from, 0)..bound(&to, u64::MAX)
-    });
-    if let (Some(range), Some(placed)) = (&range, to.as_ref().or(from.as_ref())) {
+    let range = (from.is_some() || to.is_some()).then(|| from.unwrap_or(0)..to.unwrap_or(u64::MAX));
+    if let Some(range) = &range {
         if range.is_empty() {
             let says =
                 format!("ends at {}, and must end after {} (from)", show_size(range.end), show_size(range.start));
-            mistakes.push(section.mistake("to", placed.at.clone(), says));
+            mistakes.push(section.place("to").says(says));
         }
         if ops == [Op::Flush] {
-            let says = "a flush is of the whole backing: leave from and to out";
-            mistakes.push(section.mistake("from", placed.at.clone(), says));
+            mistakes.push(section.place("from").says("a flush is of the whole backing: leave from and to out"));
         }
     }
-    let [after, times] = ["after", "times"].map(|key| section.take(mistakes, key, count).map(|placed| placed.value));
+    let [after, times] = ["after", "times"].map(|key| section.take(mistakes, key, count));
     let after = after.unwrap_or(0);
-    let chance = section.take(mistakes, "chance", chance).map_or(Rule::SURE, |placed| placed.value);
-    let delay = section.take(mistakes, "delay", Given::some_time).map(|placed| placed.value);
-    let error = section.take(mistakes, "error", parsed(error_of)).map(|placed| Then::Fail(placed.value));
-    let short = section.take(mistakes, "short", Given::sectors).map(|placed| Then::Short(placed.value));
-    let hang = section.take(mistakes, "hang", Given::switch).filter(|placed| placed.value).map(|_| Then::Hang);
-    if let Some(short) = section.raw("short") {
+    let chance = section.take(mistakes, "chance", chance).unwrap_or(Rule::SURE);
+    let delay = section.take(mistakes, "delay", Given::some_time);
+    let error =
+        section.take(mistakes, "error", |given| one_of(&ERRORS, "", given)).map(|error| Then::Fail(Errno(error)));
+    let short = section.take(mistakes, "short", Given::sectors).map(Then::Short);
+    let hang = section.take(mistakes, "hang", Given::switch).filter(|is| *is).map(|_| Then::Hang);
+    if section.raw("short").is_some() {
         if ops.is_empty() {
             ops = vec![Op::Read, Op::Write];
         }
         if !ops.iter().all(|op| op.has_payload()) {
             let says = "only reads and writes move bytes: op = [\"read\", \"write\"], or one of them";
-            mistakes.push(section.mistake("short", short.span(), says));
+            mistakes.push(section.place("short").says(says));
         }
     }
     let thens: Vec<_> = [error, short, hang].into_iter().flatten().collect();
@@ -171,16 +166,14 @@ fn rule_of(section: &Section<'_>, mistakes: &mut Vec<Mistake>) -> Option<Rule> {
     match (&thens[..], delay, faults.clone().count()) {
         ([], None, 0) => {
             let says = "names requests and no fault for them: add delay, error, short or hang";
-            mistakes.push(Mistake { at: Some(section.at.clone()), key: section.path.clone(), says: says.into() });
+            mistakes.push(section.header().says(says));
         }
         ([_, _, ..], ..) => {
             let says = "has more than one of error, short and hang: make a rule of each";
-            let at = faults.next_back().unwrap_or(section.at.clone());
-            mistakes.push(Mistake { at: Some(at), key: section.path.clone(), says: says.into() });
+            mistakes.push(SettingPlace { at: faults.next_back(), ..section.header() }.says(says));
         }
         ([Then::Hang], Some(_), _) => {
-            let at = section.raw("delay").map_or(section.at.clone(), Spanned::span);
-            mistakes.push(section.mistake("delay", at, "a request that hangs never ends: leave out delay or hang"));
+            mistakes.push(section.place("delay").says("a request that hangs never ends: leave out delay or hang"));
         }
         _ => {}
     }
@@ -193,25 +186,20 @@ fn count(given: &Given) -> Result<u64, String> {
 }
 
 fn ops(given: &Given) -> Result<Vec<Op>, String> {
-    let one = |given: &Given| {
-        let names = || OPS.iter().map(|(name, _)| *name);
-        let known = names().collect::<Vec<_>>().join(", ");
-        let name = given.text().map_err(|_| format!("takes {known}, or a list of them, not {}", given.show()))?;
-        OPS.iter().find(|(known, _)| *known == name).map(|(_, op)| *op).ok_or_else(|| {
-            format!("takes {known}, or a list of them, not \"{}\"{}", name.escape_debug(), suggestion(name, names()))
-        })
-    };
+    let one = |given: &Given| one_of(&OPS, ", or a list of them", given);
     match given {
         Given::List(list) => list.iter().map(one).collect(),
         _ => Ok(vec![one(given)?]),
     }
 }
 
-fn error_of(name: &str) -> Result<Errno, String> {
-    let names = || ERRORS.iter().map(|(name, _)| *name);
-    ERRORS.iter().find(|(known, _)| *known == name).map(|(_, number)| Errno(*number)).ok_or_else(|| {
+/// The value of a name; `or`: what else the key takes.
+fn one_of<T: Copy>(all: &[(&str, T)], or: &str, given: &Given) -> Result<T, String> {
+    let names = || all.iter().map(|(name, _)| *name);
+    let name = given.text().unwrap_or_default();
+    all.iter().find(|(known, _)| *known == name).map(|(_, value)| *value).ok_or_else(|| {
         let known = names().collect::<Vec<_>>().join(", ");
-        format!("takes {known}, not \"{}\"{}", name.escape_debug(), suggestion(name, names()))
+        format!("takes {known}{or}, not {}{}", given.show(), suggestion(name, names()))
     })
 }
 

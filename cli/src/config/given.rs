@@ -9,7 +9,6 @@ use toml::de::DeValue;
 
 use crate::syntax::{limits, units};
 
-/// A value.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Given {
     /// Text that may stand for anything: of JSON, whose numbers may be text, and of a command line.
@@ -45,12 +44,12 @@ impl From<String> for Amiss {
 }
 
 impl Amiss {
-    pub(crate) fn line(&self, key: &str) -> String {
-        let one = |part: &Part| match &part.within {
+    pub(crate) fn into_text(self) -> String {
+        let one = |part: Part| match part.within {
             Some(within) if !part.is_name => format!("{within} {}", part.says),
-            _ => part.says.clone(),
+            _ => part.says,
         };
-        format!("{key}: {}", self.0.iter().map(one).collect::<Vec<_>>().join("; "))
+        self.0.into_iter().map(one).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -73,21 +72,16 @@ impl From<&DeValue<'_>> for Given {
     }
 }
 
-impl TryFrom<&Value> for Given {
-    type Error = String;
-
-    fn try_from(value: &Value) -> Result<Self, String> {
-        Ok(match value {
+impl From<&Value> for Given {
+    fn from(value: &Value) -> Self {
+        match value {
             Value::String(text) => Self::Word(text.clone()),
             Value::Number(number) => Self::Word(number.to_string()),
             Value::Bool(switch) => Self::Word(switch.to_string()),
             Value::Null => Self::Word("auto".into()),
-            Value::Array(list) => Self::List(list.iter().map(Self::try_from).collect::<Result<_, _>>()?),
-            Value::Object(table) => {
-                let all = table.iter().map(|(key, value)| Ok((key.clone(), Self::try_from(value)?)));
-                Self::Table(all.collect::<Result<_, String>>()?)
-            }
-        })
+            Value::Array(list) => Self::List(list.iter().map(Self::from).collect()),
+            Value::Object(table) => Self::Table(table.iter().map(|(key, value)| (key.clone(), value.into())).collect()),
+        }
     }
 }
 
@@ -172,61 +166,61 @@ impl Given {
         }
     }
 
-    /// A size that is whole sectors.
     pub(crate) fn sectors(&self) -> Result<u64, String> {
         self.size().and_then(units::whole_sectors)
     }
 
-    /// A length of time with its unit.
     pub(crate) fn time(&self) -> Result<Duration, String> {
         let text = self.plain().ok_or_else(|| format!("takes a time such as \"10s\", not {}", self.show()))?;
         units::parse_time(&text)
     }
 
-    /// A length of time above zero.
     pub(crate) fn some_time(&self) -> Result<Duration, String> {
         self.time().and_then(units::some_time)
     }
 
-    /// Rates, as text or as a table.
     pub(crate) fn rates(&self) -> Result<Rates, Amiss> {
-        match self {
-            Self::Word(text) | Self::Text(text) => Ok(limits::parse(if text == "auto" { "max" } else { text })?),
-            _ => self.table_of_rates(None),
-        }
+        self.rates_and_length(None)
     }
 
-    /// As of a burst, with its length.
+    /// Without `seconds` a burst is one second long, as in QEMU.
     pub(crate) fn burst(&self) -> Result<(Rates, Duration), Amiss> {
         let mut length = Ceiling::NONE.length;
-        match self {
-            Self::Word(text) | Self::Text(text) => Ok(limits::parse_burst(if text == "auto" { "max" } else { text })?),
-            _ => Ok((self.table_of_rates(Some(&mut length))?, length)),
-        }
+        Ok((self.rates_and_length(Some(&mut length))?, length))
     }
 
-    fn table_of_rates(&self, mut length: Option<&mut Duration>) -> Result<Rates, Amiss> {
-        let Self::Table(table) = self else {
-            let says = format!("takes a table such as {{ riops = 3000, wbps = \"50m\" }}, not {}", self.show());
-            return Err(says.into());
+    fn rates_and_length(&self, mut length: Option<&mut Duration>) -> Result<Rates, Amiss> {
+        let all: Vec<(&str, Result<String, String>)> = match self {
+            Self::Table(table) => {
+                let amount = |value: &Self| {
+                    value.plain().ok_or_else(|| format!("takes a number or a size, not {}", value.show()))
+                };
+                table.iter().map(|(name, value)| (&**name, amount(value))).collect()
+            }
+            _ if self.is_word("auto") => Vec::new(),
+            Self::Word(text) | Self::Text(text) => {
+                limits::words(text)?.into_iter().map(|(name, amount)| (name, Ok(amount.to_owned()))).collect()
+            }
+            _ => {
+                let says = format!("takes a table such as {{ riops = 3000, wbps = \"50m\" }}, not {}", self.show());
+                return Err(says.into());
+            }
         };
         let (mut rates, mut wrong) = (Rates::NONE, Vec::new());
-        for (name, value) in table {
-            let mut note = |is_name, says| wrong.push(Part { within: Some(name.clone()), is_name, says });
-            let Some(text) = value.plain() else {
-                note(false, format!("takes a number or a size, not {}", value.show()));
-                continue;
-            };
-            if let Some(length) = length.as_deref_mut().filter(|_| name == limits::SECONDS) {
-                limits::parse_seconds(&text).map_or_else(|says| note(false, says), |seconds| *length = seconds);
-                continue;
-            }
-            match limits::parse_rate(name) {
-                Ok(rate) => match limits::parse_amount(rate, &text) {
+        for (name, text) in all {
+            let mut note = |is_name, says| wrong.push(Part { within: Some(name.to_owned()), is_name, says });
+            let length = length.as_deref_mut().filter(|_| name == limits::SECONDS);
+            match (text, length, limits::parse_rate(name)) {
+                (Err(says), ..) => note(false, says),
+                (Ok(text), Some(length), _) => match limits::parse_seconds(&text) {
+                    Ok(seconds) => *length = seconds,
+                    Err(says) => note(false, says),
+                },
+                (Ok(_), None, Err(says)) => note(true, says),
+                (Ok(text), None, Ok(rate)) => match limits::parse_amount(rate, &text) {
                     Ok(amount) => rates = rates.with(rate, amount.unwrap_or(0)),
                     Err(says) => note(false, says),
                 },
-                Err(says) => note(true, says),
             }
         }
         if wrong.is_empty() { Ok(rates) } else { Err(Amiss(wrong)) }

@@ -80,12 +80,12 @@ impl Default for GroupKeys {
 /// NBD's limit on a description.
 const DESCRIPTION_MAX: usize = 4096;
 
-pub(crate) const EXPORT: Sort = Sort::new(
-    "export",
-    "[export.NAME]",
-    "Clients connect to an export: a backing, or a range of one, under a name. A single export also answers to the empty name.",
-    export_keys,
-);
+pub(crate) const EXPORT: Sort = Sort {
+    name: "export",
+    header: "[export.NAME]",
+    says: "Clients connect to an export: a backing, or a range of one, under a name. A single export also answers to the empty name.",
+    rows: export_keys,
+};
 
 fn export_keys() -> Vec<Key> {
     all(EXPORT_ROWS).into_iter().chain(all(ways::ROWS)).collect()
@@ -121,21 +121,21 @@ pub(crate) const EXPORT_ROWS: &[Row<ExportKeys>] = &[
         .only(false, false),
 ];
 
-pub(crate) const DISK: Sort = Sort::new(
-    "disk",
-    "[disk.NAME]",
-    "A disk is a scheduling domain: the exports that share one physical device, and the one queue that arbitrates among them.\n\n\
+pub(crate) const DISK: Sort = Sort {
+    name: "disk",
+    header: "[disk.NAME]",
+    says: "A disk is a scheduling domain: the exports that share one physical device, and the one queue that arbitrates among them.\n\n\
      A disk without a name here is called after the device below it: the block device as the kernel calls it (`vda`; a logical volume by its \
      own name), else the mount point of the file system (`srv-images`; of `/`: `root`), `ram`, `null`, the model, the \
      host or socket of another server, or the pool of Ceph. RAM and models belong to one export, whose name follows: `ram-alice`; an export \
      `ram` has the disk `ram`. If two disks would have one name, or a table of this file has it, the name of the disk's first export by the alphabet follows, too. \
      Neither the order of exports nor an added export changes a name, now or at the next start; two file systems of one name get different names once \
      both are there.",
-    || all(DISK_ROWS),
-);
+    rows: || all(DISK_ROWS),
+};
 
 pub(crate) const DISK_ROWS: &[Row<Disk>] = &[
-    disk("scheduler", Choice(schedulers, |disk, name| parse_scheduler(name).map(|kind| disk.scheduler = kind)))
+    disk("scheduler", Choice(|| sched::Kind::ALL.map(sched::Kind::name).into(), |disk, name| parse_scheduler(name).map(|kind| disk.scheduler = kind)))
         .takes("the name of a scheduler; see `fairlift tunables`")
         .live("`--scheduler`, else `fair` where exports of several groups are on it (`bfq` if it rotates), else `mq-deadline` until a second group comes",
             "the scheduler: it decides which request is served next"),
@@ -171,12 +171,12 @@ pub(crate) const DISK_ROWS: &[Row<Disk>] = &[
             "the meeting place of several servers before one pool: each reports there what it served, and weights and limits hold over all of them; needs the scheduler `fair`; see `docs/cluster.md`"),
 ];
 
-pub(crate) const GROUP: Sort = Sort::new(
-    "group",
-    "[group.\"/PATH\"]",
-    "A group is a node of the weight tree. Its limits bind all below it, on all disks together. A group that an export names needs no table of its own; it and its parents then have the default weight.",
-    || all(GROUP_ROWS),
-);
+pub(crate) const GROUP: Sort = Sort {
+    name: "group",
+    header: "[group.\"/PATH\"]",
+    says: "A group is a node of the weight tree. Its limits bind all below it, on all disks together. A group that an export names needs no table of its own; it and its parents then have the default weight.",
+    rows: || all(GROUP_ROWS),
+};
 
 pub(crate) const GROUP_ROWS: &[Row<GroupKeys>] = &[
     group("weight", Number(1, Weight::MAX.get() as u64, |group, weight| group.weight = Weight::new(weight as u16)))
@@ -209,7 +209,6 @@ pub(crate) fn live_group_keys() -> impl Iterator<Item = &'static str> {
     GROUP_ROWS.iter().filter(|row| row.is_put(Act::Set)).map(|row| row.name)
 }
 
-/// Whether a key can be delegated: a live one.
 fn delegable(text: &str) -> Result<(), String> {
     if live_group_keys().any(|name| name == text) {
         return Ok(());
@@ -219,26 +218,24 @@ fn delegable(text: &str) -> Result<(), String> {
 }
 
 /// Where clients connect, of a listener that is added.
-pub(crate) const LISTENER_ROWS: &[Row<Option<Tls>>] =
-    &[Row::<Option<Tls>>::new("tls", Choice(tls_words, |tls, text| parse_tls(text).map(|read| *tls = Some(read))))
-        .fixed("`off`", "whether traffic is encrypted")
-        .only(false, true)];
-
-fn tls_words() -> Vec<&'static str> {
-    vec!["off", "on", "require"]
-}
+pub(crate) const LISTENER_ROWS: &[Row<Option<Tls>>] = &[Row::<Option<Tls>>::new(
+    "tls",
+    Choice(|| vec!["off", "on", "require"], |tls, text| parse_tls(text).map(|read| *tls = Some(read))),
+)
+.fixed("`off`", "whether traffic is encrypted")
+.only(false, true)];
 
 /// The rights of clients to exports and to the control server.
-pub(crate) const CLIENT: Sort = Sort::new(
-    "client",
-    "[client.NAME]",
-    "A client may open the exports that it is allowed here. Without any `[client.…]` every client may open every export; with one, \
+pub(crate) const CLIENT: Sort = Sort {
+    name: "client",
+    header: "[client.NAME]",
+    says: "A client may open the exports that it is allowed here. Without any `[client.…]` every client may open every export; with one, \
      exports that no table allows a client do not exist for it. A table fits a client if all of its keys `uid` to `token` fit. A client that \
      several tables fit has the rights of all of them. Tables hold for NBD clients and virtual machines (`vhost_user`), and with `control` and \
      `token` for clients of the control server; block devices have keys of their own. A table with a `token`, or without exports, restricts no \
      client of exports. See `docs/do/access.md` and `docs/control-access.md`.",
-    || all(CLIENT_ROWS),
-);
+    rows: || all(CLIENT_ROWS),
+};
 
 pub(crate) const CLIENT_ROWS: &[Row<Rule>] = &[
     client("uid", Number(0, NO_ID - 1, |rule, uid| rule.uid = Some(uid as u32)))
@@ -267,7 +264,7 @@ pub(crate) const CLIENT_ROWS: &[Row<Rule>] = &[
     client("group", Text(|rule, text| check_group(text).map(|()| rule.group = Some(text.into()))))
         .takes("a path from the root, as in `\"/tenants/alice\"`")
         .live("none", "a group: the client may open the exports of this one and of all below it"),
-    client("control", Choice(controls, |rule, text| text.parse().map(|control| rule.control = Some(control))))
+    client("control", Choice(|| Control::ALL.map(Control::name).into(), |rule, text| text.parse().map(|control| rule.control = Some(control))))
         .takes("`none`; `tenant`: see its own `group`, and change the keys that `delegate` lists there; `see`: see all; `change`: change all")
         .live("`none`, or where no table has `control`: the rights that the control address gives",
             "the client's rights at the control server; see `docs/control-access.md`"),
@@ -276,10 +273,6 @@ pub(crate) const CLIENT_ROWS: &[Row<Rule>] = &[
     client("max_connections", Number(1, 1 << 20, |rule, most| rule.max_connections = Some(most as u32)))
         .live("those of the server", "limit on the connections of this client"),
 ];
-
-fn controls() -> Vec<&'static str> {
-    Control::ALL.map(Control::name).into()
-}
 
 /// Why a client cannot be known by its certificate; `verifies`: clients are asked for one. (Places of control ask for themselves.)
 pub(crate) fn why_unverified(rule: &Rule, verifies: bool) -> Option<&'static str> {
@@ -290,24 +283,21 @@ pub(crate) fn why_unverified(rule: &Rule, verifies: bool) -> Option<&'static str
 /// The number that the kernel takes for no user.
 const NO_ID: u64 = u32::MAX as u64;
 
-pub(crate) const SERVER: Sort = Sort::new(
-    "server",
-    "[server]",
-    "The server: addresses for clients, and limits on their requests and memory.",
-    || all(SERVER_ROWS),
-);
+pub(crate) const SERVER: Sort = Sort {
+    name: "server",
+    header: "[server]",
+    says: "The server: addresses for clients, and limits on their requests and memory.",
+    rows: || all(SERVER_ROWS),
+};
 
 /// Said of a list of addresses that has none.
 const NO_ADDRESS: Option<&str> = Some("lists no address; leave the key out for the default socket");
 
-/// Said of a list of directories that has none.
-const NO_DIRECTORY: Option<&str> = Some("lists no directory; leave the key out to serve files from anywhere");
-
 pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
-    server("listen", List(NO_ADDRESS, |server, text, at| parse_place(text).map(|value| server.listen.push(Placed { value, at }))))
+    server("listen", List(NO_ADDRESS, |server, text, place| parse_place(text).map(|value| server.listen.push(Placed { value, place }))))
         .takes("`unix:PATH[,mode=0660][,owner=NAME][,group=NAME]`, `tcp:HOST:PORT`, or a list of them; `,tls=…` after an address overrides `tls` for it")
         .fixed("`unix:` in the run directory", "the addresses for clients"),
-    server("control", List(NO_ADDRESS, |server, text, at| parse_control(text).map(|value| server.control.push(Placed { value, at }))))
+    server("control", List(NO_ADDRESS, |server, text, place| parse_control(text).map(|value| server.control.push(Placed { value, place }))))
         .takes("`unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only]`, `tcp:HOST:PORT,token=FILE`, `tcp:HOST:PORT,certificates=DIR`, `off`, or a list of places")
         .fixed("beside the first unix socket",
             "the addresses of the control server, which shows and changes the running server, and the clients it lets in; see `docs/control-access.md`"),
@@ -354,7 +344,7 @@ pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
     server("memory", Other(|server, given| given.size().map(|size| server.limits.memory = size)))
         .takes("a size, at least `connection_memory`")
         .fixed("512m", "limit on the payload of all connections together"),
-    server("roots", List(NO_DIRECTORY, |server, text, at| parse_root(text).map(|value| server.roots.push(Placed { value, at }))))
+    server("roots", List(Some("lists no directory; leave the key out to serve files from anywhere"), |server, text, place| parse_root(text).map(|value| server.roots.push(Placed { value, place }))))
         .takes("a directory, or a list of them")
         .fixed("anywhere",
             "the directories that must contain the files of all backings, also of exports that are added later; no symbolic link leads out of them"),
@@ -413,10 +403,6 @@ fn parse_root(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() { Err("takes a directory, not \"\"".into()) } else { Ok(text.into()) }
 }
 
-fn schedulers() -> Vec<&'static str> {
-    sched::Kind::ALL.map(sched::Kind::name).into()
-}
-
 fn parse_priority(text: &str) -> Result<Priority, String> {
     text.parse().map_err(|form| format!("{form}, not {text:?}"))
 }
@@ -461,7 +447,7 @@ mod tests {
         let table = DeTable::parse(&document).unwrap();
         let [mut file, mut of_client] = [new(), new()];
         row.put(&mut file, &table.get_ref()["it"].get_ref().into()).unwrap();
-        row.put(&mut of_client, &Given::try_from(json).unwrap()).unwrap();
+        row.put(&mut of_client, &json.into()).unwrap();
         assert_eq!(show(&file), show(&of_client), "{key}");
         assert_ne!(show(&file), show(&new()), "{key} is put nowhere");
     }

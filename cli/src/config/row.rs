@@ -1,7 +1,5 @@
 //! A row of the table of keys: what a key takes, and all that is made of that.
 
-use std::ops::Range;
-
 use fairlift::config::Backing;
 use fairlift_core::Duration;
 use fairlift_core::ceiling::{Ceiling, Rate, Rates};
@@ -9,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::given::{Amiss, Given};
 use crate::syntax::backing;
+use crate::syntax::mistake::SettingPlace;
 
 /// The kinds of objects that can be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +67,7 @@ pub(crate) enum Put<T> {
     Elsewhere,
 }
 
-pub(crate) type PutOne<T> = fn(&mut T, &str, Range<usize>) -> Result<(), String>;
+pub(crate) type PutOne<T> = fn(&mut T, &str, SettingPlace) -> Result<(), String>;
 
 /// A key, with its effect on a `T`.
 pub(crate) struct Row<T: 'static> {
@@ -85,13 +84,11 @@ pub(crate) struct Row<T: 'static> {
     is_live: bool,
 }
 
-/// The description of a key.
 pub(crate) struct Key {
     pub(crate) name: &'static str,
     pub(crate) takes: String,
     pub(crate) default: &'static str,
     pub(crate) says: &'static str,
-    /// As in its row.
     means: &'static str,
     /// The type of its values, for OpenAPI.
     pub(crate) schema: Value,
@@ -110,12 +107,6 @@ impl Key {
     /// The key's values and their meaning, as a mistake tells them.
     pub(super) fn wants(&self) -> String {
         explained(format!("{} takes {}", self.name, self.takes), self.means)
-    }
-
-    /// A key of a file that others describe.
-    pub(super) fn named(name: &'static str) -> Self {
-        let (takes, choices, schema) = (String::new(), Vec::new(), Value::Null);
-        Self { name, takes, default: "", says: "", means: "", schema, choices, in_file: true, acts: [false; 2] }
     }
 }
 
@@ -179,7 +170,7 @@ impl<T> Row<T> {
             Put::List(none, put) => {
                 let all = given.texts()?;
                 none.filter(|_| all.is_empty()).map_or(Ok(()), |none| Err(none.to_owned()))?;
-                all.into_iter().try_for_each(|text| put(to, text, 0..0))?;
+                all.into_iter().try_for_each(|text| put(to, text, SettingPlace::in_flag(self.name)))?;
             }
             Put::Elsewhere => {}
         }
@@ -267,19 +258,10 @@ pub(crate) struct Sort {
     pub(crate) header: &'static str,
     /// Its object.
     pub(crate) says: &'static str,
-    rows: fn() -> Vec<Key>,
+    pub(super) rows: fn() -> Vec<Key>,
 }
 
 impl Sort {
-    pub(crate) const fn new(
-        name: &'static str,
-        header: &'static str,
-        says: &'static str,
-        rows: fn() -> Vec<Key>,
-    ) -> Self {
-        Self { name, header, says, rows }
-    }
-
     pub(crate) fn keys(&self) -> Vec<Key> {
         (self.rows)().into_iter().filter(|key| key.in_file).collect()
     }

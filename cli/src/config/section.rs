@@ -1,9 +1,7 @@
 //! A table of the config file, read key by key, with every mistake noted and none fatal.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
-use fairlift_lab::suggestion;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -11,13 +9,13 @@ use super::given::{Amiss, Given, Part};
 use super::keys::live_group_keys;
 use super::row::{PutOne, Row, Sort};
 use crate::syntax::groups::own_path;
-use crate::syntax::mistake::Mistake;
+use crate::syntax::mistake::{Mistake, SettingPlace, hint};
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A value, and where it was said.
+#[derive(Clone, Debug)]
 pub(crate) struct Placed<T> {
     pub(crate) value: T,
-    /// Where, in bytes.
-    pub(crate) at: Range<usize>,
+    pub(crate) place: SettingPlace,
 }
 
 pub(crate) struct Section<'d> {
@@ -43,18 +41,17 @@ impl<'d> Section<'d> {
         let keys = sort.keys();
         let known = || keys.iter().map(|key| key.name);
         for (key, _) in table.iter().filter(|(key, _)| !known().any(|name| name == key.get_ref())) {
-            let hint = match suggestion(key.get_ref(), known()) {
-                _ if sort.header == "[export.NAME]" && live_group_keys().any(|live| live == key.get_ref()) => {
+            let hint = match &**key.get_ref() {
+                live if sort.header == "[export.NAME]" && live_group_keys().any(|one| one == live) => {
                     let group = table.get("group").and_then(|group| group.get_ref().as_str());
                     let group = group.map_or_else(|| own_path(name), str::to_owned);
-                    format!("; that is a group's: [group.{group:?}] {} = …", key.get_ref())
+                    format!("; that is a group's: [group.{group:?}] {live} = …")
                 }
                 // The name in other servers.
-                _ if sort.header == "[export.NAME]" && ["path", "file", "image"].contains(&&**key.get_ref()) => {
-                    "; did you mean \"backing\"?".into()
+                "path" | "file" | "image" if sort.header == "[export.NAME]" => "; did you mean \"backing\"?".into(),
+                word => {
+                    hint(word, known(), || format!("; {} has {}", sort.header, known().collect::<Vec<_>>().join(", ")))
                 }
-                hint if hint.is_empty() => format!("; {} has {}", sort.header, known().collect::<Vec<_>>().join(", ")),
-                hint => hint,
             };
             mistakes.push(Mistake {
                 at: Some(key.span()),
@@ -81,18 +78,11 @@ impl<'d> Section<'d> {
         mistakes: &mut Vec<Mistake>,
         key: &str,
         read: impl FnOnce(&Given) -> Result<T, String>,
-    ) -> Option<Placed<T>> {
-        let value = self.raw(key)?;
-        match read(&value.get_ref().into()) {
-            Ok(read) => Some(Placed { value: read, at: value.span() }),
-            Err(says) => {
-                mistakes.push(self.mistake(key, value.span(), says));
-                None
-            }
-        }
+    ) -> Option<T> {
+        let read = read(&self.raw(key)?.get_ref().into());
+        read.map_err(|says| mistakes.push(self.place(key).says(says))).ok()
     }
 
-    /// Puts what is written into `to`, key by key.
     pub(crate) fn put<T>(&self, mistakes: &mut Vec<Mistake>, rows: &[Row<T>], to: &mut T) {
         for row in rows.iter().filter(|row| row.is_read()) {
             let Some(value) = self.raw(row.name) else { continue };
@@ -104,9 +94,9 @@ impl<'d> Section<'d> {
             for Part { within, is_name, says } in parts {
                 let inner = within.as_ref().and_then(|key| value.get_ref().as_table()?.get_key_value(key.as_str()));
                 let at = inner.map_or(value.span(), |(name, value)| if is_name { name.span() } else { value.span() });
-                let mut mistake = self.mistake(row.name, at, says);
-                mistake.key = within.map_or_else(|| mistake.key.clone(), |key| join(&mistake.key, &key));
-                mistakes.push(mistake);
+                let key = join(&self.path, row.name);
+                let key = within.map_or_else(|| key.clone(), |within| join(&key, &within));
+                mistakes.push(Mistake { at: Some(at), key, says });
             }
         }
     }
@@ -116,21 +106,23 @@ impl<'d> Section<'d> {
         let Some(value) = self.raw(key) else { return };
         let one = std::slice::from_ref(value);
         let all: &[Spanned<DeValue<'_>>] = value.get_ref().as_array().map_or(one, |list| list);
-        mistakes.extend(none.filter(|_| all.is_empty()).map(|none| self.mistake(key, value.span(), none)));
+        mistakes.extend(none.filter(|_| all.is_empty()).map(|none| self.place(key).says(none)));
         for value in all {
-            let put = Given::from(value.get_ref()).text().and_then(|text| put(to, text, value.span()));
-            mistakes.extend(put.err().map(|says| self.mistake(key, value.span(), says)));
+            let place = SettingPlace { at: Some(value.span()), ..self.place(key) };
+            let put = Given::from(value.get_ref()).text().and_then(|text| put(to, text, place.clone()));
+            mistakes.extend(put.err().map(|says| place.says(says)));
         }
     }
 
-    /// The keys that are written, and where their values are.
-    pub(crate) fn places(&self) -> BTreeMap<String, Range<usize>> {
-        self.table.iter().map(|(key, value)| (key.get_ref().to_string(), value.span())).collect()
+    /// The table itself.
+    pub(crate) fn header(&self) -> SettingPlace {
+        SettingPlace { at: Some(self.at.clone()), key: self.path.clone() }
     }
 
-    /// A mistake at `at` in the value of `key`.
-    pub(crate) fn mistake(&self, key: &str, at: Range<usize>, says: impl Into<String>) -> Mistake {
-        Mistake { at: Some(at), key: join(&self.path, key), says: says.into() }
+    /// The value of `key`, or the table if it is not written.
+    pub(crate) fn place(&self, key: &str) -> SettingPlace {
+        let at = self.raw(key).map_or(self.at.clone(), Spanned::span);
+        SettingPlace { at: Some(at), key: join(&self.path, key) }
     }
 }
 
@@ -144,9 +136,4 @@ pub(crate) fn join(path: &str, key: &str) -> String {
 /// Says what a value is, for "…, not this".
 pub(crate) fn show(value: &DeValue<'_>) -> String {
     Given::from(value).show()
-}
-
-/// Reads text that `parse` understands.
-pub(crate) fn parsed<T>(parse: impl FnOnce(&str) -> Result<T, String>) -> impl FnOnce(&Given) -> Result<T, String> {
-    move |given| parse(given.text()?)
 }

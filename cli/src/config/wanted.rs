@@ -24,8 +24,7 @@ pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(
     let is_in_file = |disk: &str| [was, new].iter().any(|config| find_disk(config, disk).is_some());
     for disk in wanted.disks.iter_mut() {
         let Some(there) = find_disk(now, &disk.name) else { continue };
-        settle(disk, there, &rotates);
-        keep_knobs(disk, there, find_disk(was, &disk.name));
+        settle(disk, there, find_disk(was, &disk.name), &rotates);
     }
     for disk in now.disks.iter().filter(|disk| !is_in_file(&disk.name)) {
         wanted.disks.push(disk.clone());
@@ -41,8 +40,7 @@ pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(
             let disk = place(&wanted, made).expect("put there above");
             wanted.disks[disk] = Disk { name: made.to_owned(), ..new.disk_default.clone() };
             if let Some(there) = find_disk(now, made) {
-                settle(&mut wanted.disks[disk], there, &rotates);
-                keep_knobs(&mut wanted.disks[disk], there, Some(&was.disk_default));
+                settle(&mut wanted.disks[disk], there, Some(&was.disk_default), &rotates);
             }
             wanted.exports[at].disk = Some(disk);
         }
@@ -89,8 +87,8 @@ pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(
 }
 
 /// The scheduler of an existing disk, if none is named: the present one, or the usual one for as many tenants where it is known whether the
-/// disk rotates.
-fn settle(disk: &mut Disk, there: &Disk, rotates: impl Fn(&str) -> bool) {
+/// disk rotates. With it come the tunables that the disk has now and that the file neither names nor named (in `was`), as far as the scheduler has them.
+fn settle(disk: &mut Disk, there: &Disk, was: Option<&Disk>, rotates: impl Fn(&str) -> bool) {
     if disk.is_usual && there.is_usual {
         disk.scheduler = there.scheduler;
         // The file says them with the scheduler of its own tenants. Another one, which a tenant by command has brought, may not have them.
@@ -99,15 +97,11 @@ fn settle(disk: &mut Disk, there: &Disk, rotates: impl Fn(&str) -> bool) {
         let tenants = if disk.scheduler.has_weights() { 2 } else { 1 };
         disk.scheduler = sched::Kind::usual(tenants, rotates(&disk.name));
     }
-}
-
-/// The tunables that a disk has now and that the file neither names nor named, as far as its scheduler has them.
-fn keep_knobs(disk: &mut Disk, now: &Disk, was: Option<&Disk>) {
     let is_of_all = |knob: &str| flush::Settings::INFO.iter().any(|info| info.name == knob);
     let is_in_file =
         |knob: &str| [was, Some(disk)].into_iter().flatten().any(|disk| disk.set.iter().any(|(one, _)| one == knob));
-    let kept =
-        now.set.iter().filter(|(knob, _)| !is_in_file(knob) && (now.scheduler == disk.scheduler || is_of_all(knob)));
+    let fits = |knob: &str| there.scheduler == disk.scheduler || is_of_all(knob);
+    let kept = there.set.iter().filter(|(knob, _)| !is_in_file(knob) && fits(knob));
     let kept: Vec<_> = kept.cloned().collect();
     disk.set.extend(kept);
 }

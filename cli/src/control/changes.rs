@@ -262,7 +262,7 @@ impl<'a> Changes<'a> {
             check_path(path)?;
         }
         let tls = tls.or(at.tls).unwrap_or(Tls::Off);
-        let listener = Listener { address: at.address, tls, socket: at.rights.numbers()? };
+        let listener = Listener { address: at.address, tls, socket: at.socket };
         if place::is_remote(&listener.address) && tls != Tls::Required {
             return Err(format!(
                 "{name}: other machines can reach this address: add tls=require, or listen at tcp:127.0.0.1:PORT"
@@ -322,8 +322,7 @@ impl Keys {
             if value.is_null() && row.is_text() {
                 return Err(format!("{}: takes text in quotes, not null", row.name));
             }
-            let given = Given::try_from(&value).map_err(|why| format!("{}: {why}", row.name))?;
-            row.put(to, &given).map_err(|wrong| wrong.line(row.name))?;
+            row.put(to, &Given::from(&value)).map_err(|wrong| format!("{}: {}", row.name, wrong.into_text()))?;
             put.push(row.name);
         }
         Ok(put)
@@ -340,7 +339,7 @@ impl Keys {
         let known: BTreeSet<_> = sched::Kind::ALL.into_iter().flat_map(tunables).map(|info| info.name).collect();
         let beside: Vec<_> = known.into_iter().filter(|name| self.keys.contains_key(*name)).collect();
         all.extend(beside.into_iter().filter_map(|name| self.keys.remove_entry(name)));
-        let text = |value: &Value| Given::try_from(value)?.text().map(str::to_owned);
+        let text = |value: &Value| Given::from(value).text().map(str::to_owned);
         all.into_iter()
             .map(|(knob, value)| Ok((knob.clone(), text(&value).map_err(|why| format!("{knob}: {why}"))?)))
             .collect()

@@ -80,7 +80,7 @@ pub(crate) fn open(at: &ControlAt, taken: Option<OwnedFd>) -> Result<Opened, Str
     match &at.address {
         Address::Unix(path) => {
             let file = taken.is_none().then(|| path.clone());
-            let socket = taken.map_or_else(|| at.address.listen(at.rights.numbers()?), Ok)?;
+            let socket = taken.map_or_else(|| at.address.listen(at.socket), Ok)?;
             let place = std::path::absolute(path).unwrap_or_else(|_| path.clone());
             Ok(Opened { socket, who: who(None), at: format!("unix:{}", place.display()), address: name, file })
         }

@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use fairlift::config::{Address, Config};
+use fairlift::config::{Address, Config, SocketMode};
 
 use crate::syntax::certificates::{self, Certificate};
-use crate::syntax::place::{self, Rights};
+use crate::syntax::place;
 use crate::syntax::secret;
 
 const OPTIONS: [&str; 6] = ["mode", "owner", "group", "read_only", "token", "certificates"];
@@ -18,7 +18,7 @@ pub(crate) struct ControlAt {
     /// The address as it was written: a certificate names the host, and not its number.
     written: String,
     /// Of a unix socket.
-    pub(crate) rights: Rights,
+    pub(crate) socket: SocketMode,
     pub(crate) read_only: bool,
     /// The file whose first line clients must know.
     pub(crate) token: Option<PathBuf>,
@@ -69,7 +69,7 @@ pub(crate) fn parse_place(text: &str) -> Result<ControlAt, String> {
             }
             "token" => at.token = Some(value.into()),
             "certificates" => at.certificates = Some(value.into()),
-            _ => return at.rights.take(name, value),
+            _ => return place::take_mode(&mut at.socket, name, value),
         }
         Ok(true)
     })?;
@@ -82,7 +82,7 @@ impl ControlAt {
         Self {
             written: place::show(&address),
             address,
-            rights: Rights::default(),
+            socket: SocketMode::default(),
             read_only: false,
             token: None,
             certificates: None,
@@ -92,7 +92,7 @@ impl ControlAt {
     /// Whether its options are those of its kind of address.
     fn suits(self) -> Result<Self, String> {
         match &self.address {
-            Address::Tcp(_) if !self.rights.is_usual() => {
+            Address::Tcp(_) if self.socket != SocketMode::default() => {
                 Err("mode, owner and group are of unix sockets; a TCP address has a token or certificates".into())
             }
             Address::Unix(_) if self.certificates.is_some() => {
@@ -131,14 +131,10 @@ impl ControlAt {
         host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// Its paths, started at a directory.
-    pub(crate) fn rooted(mut self, dir: &Path) -> Result<Self, String> {
-        if let Address::Unix(path) = &mut self.address {
-            *path = dir.join(&*path);
-            place::check_length(path)?;
-        }
+    /// Has its paths start at a directory.
+    pub(crate) fn root(&mut self, dir: &Path) -> Result<(), String> {
         [&mut self.token, &mut self.certificates].into_iter().flatten().for_each(|path| *path = dir.join(&*path));
-        Ok(self)
+        place::root(&mut self.address, dir)
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
@@ -149,10 +145,9 @@ impl ControlAt {
     /// Whether a server can listen there; nothing stays behind.
     pub(crate) fn check(&self) -> Result<(), String> {
         Locks::read(self)?;
-        let rights = self.rights.numbers()?;
         match &self.address {
             Address::Inherited(_) => Ok(()),
-            address => address.check(rights),
+            address => address.check(self.socket),
         }
     }
 }
@@ -188,10 +183,11 @@ mod tests {
 
     #[test]
     fn a_place_is_an_address_and_who_may_come() {
-        let at = parse_place("unix:/run/a,b.sock,mode=0660,group=adm,read_only").unwrap();
+        let at = parse_place("unix:/run/a,b.sock,mode=0660,group=root,read_only").unwrap();
         assert!(matches!(&at.address, Address::Unix(path) if path == Path::new("/run/a,b.sock")));
-        assert_eq!((at.rights.mode, at.rights.group.as_deref(), at.read_only), (0o660, Some("adm"), true));
-        let at = parse_place("tcp:localhost:9000,certificates=pki,token=t").unwrap().rooted(Path::new("/etc")).unwrap();
+        assert_eq!((at.socket.mode, at.socket.group, at.read_only), (0o660, Some(0), true));
+        let mut at = parse_place("tcp:localhost:9000,certificates=pki,token=t").unwrap();
+        at.root(Path::new("/etc")).unwrap();
         assert_eq!((at.host(), at.certificates.as_deref()), ("localhost", Some(Path::new("/etc/pki"))));
         assert_eq!(parse_place("tcp:[::1]:9000,token=/t").unwrap().host(), "::1");
         assert!(parse_control("off").unwrap().0.is_none());
@@ -203,6 +199,7 @@ mod tests {
             ("unix:/a,mod=0660", "unknown option \"mod=0660\"; did you mean \"mode\"?"),
             ("unix:/a,readonly", "did you mean \"read_only\"?"),
             ("unix:/a,group=", "group takes a name or a number"),
+            ("unix:/a,owner=nobody-of-that-name", "there is no \"nobody-of-that-name\" in /etc/passwd"),
             ("unix:/a,certificates=/pki", "are for TCP addresses"),
             ("tcp:127.0.0.1:1,token=/t,mode=0660", "are of unix sockets"),
             ("tcp:127.0.0.1:1,token=", "token takes a file"),
@@ -238,7 +235,6 @@ mod tests {
             ("unix:DIR/file/a.sock", "is not a directory"),
             ("unix:DIR/file", "it is not a socket"),
             ("unix:DIR/served.sock", "another server is listening there"),
-            ("unix:DIR/a.sock,owner=nobody-of-that-name", "there is no \"nobody-of-that-name\" in /etc/passwd"),
             ("tcp:127.0.0.1:0,token=DIR/file", "at least 16 letters"),
             ("tcp:127.0.0.1:0,token=DIR/none", "No such file"),
             ("tcp:127.0.0.1:0,token=DIR/open", "every user of this machine can read it"),

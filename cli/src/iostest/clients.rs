@@ -7,7 +7,6 @@
 //! clients.3  The requests of a client pass a queue that is deeper than they are many, under `none`: nothing waits in it. A file is
 //!            asked without any.
 
-use std::cell::RefCell;
 use std::error::Error;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -100,21 +99,14 @@ impl Clients {
     /// Makes a file for each group, where the kernel serves: filled once, and without names.
     fn make_files(&mut self, groups: usize, watch: Watch<'_>) -> Result<(), String> {
         let Judged::Kernel(dir, _) = &self.server else { return Ok(()) };
-        let stopped = RefCell::new(watch);
-        let stop = || (*stopped.borrow_mut())(Duration::ZERO);
         while self.files.len() < groups {
             // As large as it is, however long that takes.
-            let made = Scratch::make(&dir.join("fairlift.iostest"), self.needed, secs(86_400), &stop)?;
+            let path = dir.join("fairlift.iostest");
+            let made = Scratch::make(&path, self.needed, secs(86_400), || watch(Duration::ZERO))?;
             let Some(file) = made else { break };
             self.files.push(file);
         }
         Ok(())
-    }
-
-    /// How a client opens the file of its group.
-    fn file(&self, place: usize) -> Option<PathBuf> {
-        let here = self.files.get(place)?.path();
-        Some(Path::new("/proc").join(std::process::id().to_string()).join("fd").join(here.file_name()?))
     }
 }
 
@@ -132,7 +124,7 @@ impl Runner for Clients {
         let mut clients = Vec::new();
         let (say, hear) = mpsc::channel();
         for (place, leaf) in leaves.iter().enumerate() {
-            let mut child = start(case.seed, *leaf, self.file(place))?;
+            let mut child = start(case.seed, *leaf, self.files.get(place).map(Scratch::path))?;
             if let Some(cgroups) = &cgroups {
                 cgroups.take(*leaf, child.id())?;
             }

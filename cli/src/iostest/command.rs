@@ -38,10 +38,14 @@ pub(super) fn command(flags: &IostestArgs, plan: &Plan, scheduler: sched::Kind, 
         ("--depth", flags.depth.map(|depth| depth.to_string())),
         ("--seed", Some(plan.seed.to_string())),
     ]);
-    let values = all.into_iter().filter_map(|(flag, value)| Some(format!(" {flag} {}", quoted(&value?))));
-    let switches = [(" --raw", flags.raw), (" --write-to-device", flags.write_to_device)];
-    let switches = switches.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag.to_owned());
-    format!("fairlift iostest{}", values.chain(switches).collect::<String>())
+    typed("iostest", all, &[("--raw", flags.raw), ("--write-to-device", flags.write_to_device)])
+}
+
+/// A command with the flags that have a value, and the switches that are on.
+pub(crate) fn typed(command: &str, values: Vec<(&str, Option<String>)>, switches: &[(&str, bool)]) -> String {
+    let values = values.into_iter().filter_map(|(flag, value)| Some(format!(" {flag} {}", quoted(&value?))));
+    let switches = switches.iter().filter(|(_, is_on)| *is_on).map(|(flag, _)| format!(" {flag}"));
+    format!("fairlift {command}{}", values.chain(switches).collect::<String>())
 }
 
 /// In the order given, each once.

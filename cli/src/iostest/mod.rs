@@ -12,22 +12,23 @@ mod tracing;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use fairlift_core::Duration;
 use fairlift_lab::iostest::{Progress, RunError, Runner, run};
 use fairlift_lab::repeat;
+use fairlift_lab::report::table::Options;
 use fairlift_lab::result::{Results, Run};
 
 use crate::terminal::complaint::Complaint;
-use crate::terminal::output::{self, COMMIT};
+use crate::terminal::output::COMMIT;
 use crate::terminal::progress::bar;
 use crate::terminal::stop::{Stop, stop_on_signal};
 
 pub(crate) use args::IostestArgs;
 use clients::Clients;
+pub(crate) use command::typed;
 use plan::{Measurement, TestDisk};
 use real::Real;
 pub(crate) use real::measure_real;
-use reports::Reports;
+pub(crate) use reports::{Form, Reports};
 use tracing::Tracing;
 
 /// Measures and reports. Wrong flags: status 2; what goes wrong later: 1; stopped by a signal: 128 + its number.
@@ -35,14 +36,13 @@ pub(crate) fn iostest(flags: &IostestArgs) -> ExitCode {
     attempt(flags).unwrap_or_else(|complaint| complaint.tell("iostest"))
 }
 
-/// # Errors
-/// The message, and the exit status.
 fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
     let failed = Complaint::Failed;
     let mut mistakes = Vec::new();
     // A process that runs a part for another one reports to it.
     let of = if flags.part.is_some() { &IostestArgs::default() } else { flags };
     let reports = Reports::prepare(of, &mut mistakes);
+    let options = Options { total: of.total };
     if let Some(kept) = &flags.report {
         if !mistakes.is_empty() {
             return Err(Complaint::typed(&mistakes));
@@ -52,7 +52,7 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
         if !mistakes.is_empty() {
             return Err(Complaint::typed(&mistakes));
         }
-        report(&reports, &all).map_err(failed)?;
+        reports.write(|form| reports::text(form, &all, options)).map_err(failed)?;
         return Ok(ExitCode::SUCCESS);
     }
     let measurement = plan::plan(flags, &reports, &mut mistakes);
@@ -65,7 +65,7 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
     }
     let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
     let (results, error) = measure(flags, &measurement, &stop);
-    report(&reports, std::slice::from_ref(&results)).map_err(failed)?;
+    reports.write(|form| reports::text(form, std::slice::from_ref(&results), options)).map_err(failed)?;
     match (error, stop.signal()) {
         (Some(error @ RunError::Plan(_)), _) => Err(failed(error.to_string())),
         (Some(error), _) => Err(failed(format!("{error}\n{}", repeat::lines(&measurement.header.command, COMMIT)))),
@@ -74,26 +74,26 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
     }
 }
 
-/// Writes the reports, and to standard output what belongs there.
-fn report(reports: &Reports, all: &[Results]) -> Result<(), String> {
-    let (shown, failed) = reports.write(all);
-    output::print_after(&shown, failed)
-}
-
 /// Runs the plan, once for each value of a sweep, then again without Fairlift if asked for. Results from before an error are kept.
 fn measure(flags: &IostestArgs, measurement: &Measurement, stop: &Stop) -> (Results, Option<RunError>) {
     let _guard = repeat::Guard { command: &measurement.header.command, commit: COMMIT };
     let mut results = measurement.header.clone();
-    let mut passes: Vec<Pass<'_>> = match &measurement.sweep {
-        Some((name, values)) => values.iter().map(|value| Pass::Swept(name, value)).collect(),
-        None => vec![Pass::Plain],
+    // Each is a way through the plan: with this value of a tunable, if one is swept, and without Fairlift.
+    let mut passes: Vec<(Option<(String, String)>, bool)> = match &measurement.sweep {
+        Some((name, values)) => values.iter().map(|value| (Some((name.clone(), value.clone())), false)).collect(),
+        None => vec![(None, false)],
     };
-    passes.extend(flags.raw.then_some(Pass::Raw));
+    passes.extend(flags.raw.then_some((None, true)));
     let bar = bar();
     let mut traces = tracing::Files::new(flags.trace.as_deref(), measurement, passes.len());
-    for (place, pass) in passes.iter().enumerate() {
-        let (set, settings) = pass.settings(measurement);
-        let raw = matches!(pass, Pass::Raw);
+    for (place, (swept, raw)) in passes.iter().enumerate() {
+        let set: Vec<_> = measurement.set.iter().chain(swept).cloned().collect();
+        let settings: BTreeMap<_, _> = swept.iter().cloned().collect();
+        let differs = match (swept, *raw) {
+            (Some((name, value)), _) => format!(", {name}={value}"),
+            (None, true) => ", without Fairlift".into(),
+            (None, false) => String::new(),
+        };
         let runner: Box<dyn Runner> = match &measurement.device {
             TestDisk::Model(spec) => Box::new(measurement.modelled(spec, &set)),
             TestDisk::Served(server) => Box::new(Clients::new(server, &measurement.plan)),
@@ -102,24 +102,25 @@ fn measure(flags: &IostestArgs, measurement: &Measurement, stop: &Stop) -> (Resu
                 scheduler: measurement.scheduler,
                 set,
                 depth: measurement.depth,
-                raw,
+                raw: *raw,
             }),
         };
         let mut runner: Box<dyn Runner + '_> = match &mut traces {
-            Some(files) if !raw => Box::new(Tracing { runner, disk: &measurement.header.device, files }),
+            Some(files) if !*raw => Box::new(Tracing { runner, disk: &measurement.header.device, files }),
             _ => runner,
         };
-        let runs = if raw { &mut results.baseline } else { &mut results.runs };
+        let runs = if *raw { &mut results.baseline } else { &mut results.runs };
         let mut begun = 0;
         let mut progress = |progress: Progress<'_>| match progress {
             Progress::Begins(case, number, of) => {
                 let (number, all) = (place * of + number, passes.len() * of);
-                begun = number as u64 - 1;
-                bar.set_length(all as u64 * PARTS);
-                bar.set_position(begun * PARTS);
-                bar.set_message(format!("{number}/{all} {case}{}", pass.says()));
+                let each = case.runtime.as_millis();
+                begun = (number as u64 - 1) * each;
+                bar.set_length(all as u64 * each);
+                bar.set_position(begun);
+                bar.set_message(format!("{number}/{all} {case}{differs}"));
             }
-            Progress::Goes(case, ran) => bar.set_position(begun * PARTS + part(ran, case.runtime)),
+            Progress::Goes(case, ran) => bar.set_position(begun + ran.min(case.runtime).as_millis()),
             // Collected here, so that an error loses nothing.
             Progress::Ended(run) => runs.push(Run { settings: settings.clone(), ..run.clone() }),
         };
@@ -143,42 +144,4 @@ fn measure(flags: &IostestArgs, measurement: &Measurement, stop: &Stop) -> (Resu
         eprintln!("fairlift: {line}");
     }
     (results, None)
-}
-
-/// One way through the plan.
-enum Pass<'a> {
-    /// As the flags say.
-    Plain,
-    /// With this value of a tunable.
-    Swept(&'a str, &'a str),
-    Raw,
-}
-
-impl Pass<'_> {
-    /// The tunables, and those in which it differs from other passes.
-    fn settings(&self, measurement: &Measurement) -> (Vec<(String, String)>, BTreeMap<String, String>) {
-        let own = match self {
-            Self::Plain | Self::Raw => None,
-            Self::Swept(name, value) => Some(((*name).to_owned(), (*value).to_owned())),
-        };
-        (measurement.set.iter().cloned().chain(own.clone()).collect(), own.into_iter().collect())
-    }
-
-    /// The difference to other passes, behind the name of a case.
-    fn says(&self) -> String {
-        match self {
-            Self::Plain => String::new(),
-            Self::Swept(name, value) => format!(", {name}={value}"),
-            Self::Raw => ", without Fairlift".into(),
-        }
-    }
-}
-
-/// Into how many parts the bar divides a run.
-const PARTS: u64 = 1000;
-
-/// How many of its parts a run has behind it.
-fn part(ran: Duration, runtime: Duration) -> u64 {
-    let parts = u128::from(ran.as_nanos()) * u128::from(PARTS) / u128::from(runtime.as_nanos().max(1));
-    (parts as u64).min(PARTS)
 }

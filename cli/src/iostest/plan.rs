@@ -24,11 +24,11 @@ use super::cgroups::Mount;
 use super::clients::Judged;
 use super::command::{command, distinct};
 use super::reports::Reports;
+use crate::config::given::{Amiss, Given};
 use crate::config::{self, faults};
 use crate::iostune::around::Around;
 use crate::syntax::backing;
 use crate::syntax::groups::Tree;
-use crate::syntax::limits;
 use crate::syntax::mistake::{Mistake, Source};
 use crate::syntax::scheduler::check_setting;
 use crate::syntax::units::show_size;
@@ -43,16 +43,13 @@ pub(crate) struct Measurement {
     pub(crate) set: Vec<(String, String)>,
     /// A tunable, and the values to measure with, one after the other.
     pub(crate) sweep: Option<(String, Vec<String>)>,
-    /// Requests in flight.
     pub(crate) depth: Option<u16>,
     /// The results before anything ran.
     pub(crate) header: Results,
 }
 
-/// Notes a mistake in a flag.
 type Note<'a> = &'a mut dyn FnMut(&str, String);
 
-/// The bounds of groups, by their paths.
 type Limits = BTreeMap<String, Bounds>;
 
 pub(crate) enum TestDisk {
@@ -75,22 +72,20 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     let device = device.map_err(|says| note(flag, says)).ok();
     let mut workloads: Vec<Workload> = Vec::new();
     for name in distinct(&flags.workload) {
-        match workloads_of(&name) {
-            Ok(some) => {
-                for one in some {
-                    match workloads.iter().find(|other| other.name == one.name) {
-                        None => workloads.push(one),
-                        Some(same) if *same == one => {}
-                        Some(_) => note("--workload", format!("{name}: another workload is called \"{}\"", one.name)),
-                    }
-                }
+        for one in workloads_of(&name).map_err(|says| note("--workload", says)).unwrap_or_default() {
+            match workloads.iter().find(|other| other.name == one.name) {
+                None => workloads.push(one),
+                Some(same) if *same == one => {}
+                Some(_) => note("--workload", format!("{name}: another workload is called \"{}\"", one.name)),
             }
-            Err(says) => note("--workload", says),
         }
     }
     check_device(flags, reports, &workloads, device.as_ref(), &mut note);
     let are_tenants = tenants(flags, &workloads, device.as_ref(), &mut note);
     let tree = groups(flags, &mut note);
+    // The groups that have jobs: those without a group below.
+    let leaves =
+        |groups: &[Group]| groups.len() - groups.iter().filter_map(|group| group.parent).collect::<BTreeSet<_>>().len();
     let leaves = if are_tenants { 2 } else { tree.as_ref().map_or(1, |(groups, _)| leaves(groups)) };
     // The character of a real path is found out by bfq.
     let rotational = match &device {
@@ -100,7 +95,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     let scheduler = flags.scheduler.unwrap_or_else(|| sched::Kind::usual(leaves, rotational));
     let tree = tree.map(|(groups, bounds)| (limited(flags, &groups, bounds, scheduler, &mut note), groups));
     let set = settings(flags, scheduler, &mut note);
-    let sweep = sweep(flags, scheduler, &mut note);
+    let sweep = sweep(flags, scheduler, &set, &mut note);
     let jobs = if are_tenants {
         vec![1]
     } else if flags.jobs.is_empty() {
@@ -108,7 +103,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     } else {
         distinct(&flags.jobs)
     };
-    let (device, (bounds, groups), set) = (device?, tree?, set?);
+    let (device, (bounds, groups)) = (device?, tree?);
     if !mistakes.is_empty() {
         return None;
     }
@@ -202,13 +197,7 @@ fn check_device(
         }
     }
     if let Some(TestDisk::Real(Backing::File(file))) = device {
-        let path = &file.path;
-        if reports.would_write_to(path) {
-            note(
-                "--device",
-                format!("{} is the disk that is measured; write the report to another file", path.display()),
-            );
-        }
+        reports.check_device(&file.path, &mut *note);
     }
     let has_depth = |workload: &Workload| workload.has_depth() || workload.is_situation(); // refused for another reason
     if flags.iodepth > 1 && !workloads.is_empty() && !workloads.iter().any(has_depth) {
@@ -266,16 +255,13 @@ fn tenants(flags: &IostestArgs, workloads: &[Workload], device: Option<&TestDisk
 
 /// A server or a directory of others, from the flags.
 fn served(flags: &IostestArgs) -> Result<TestDisk, String> {
-    let server = match (&flags.target, &flags.dir) {
+    let server = match (&flags.target, flags.dir.clone().unwrap_or_default()) {
         (Some(uri), _) => Judged::Nbd(uri.clone()),
-        (None, dir) => {
-            let dir = dir.clone().unwrap_or_default();
-            match std::fs::metadata(&dir) {
-                Ok(metadata) if metadata.is_dir() => Judged::Kernel(dir, Mount::find()),
-                Ok(_) => return Err(format!("{} is no directory", dir.display())),
-                Err(error) => return Err(format!("{}: {error}", dir.display())),
-            }
-        }
+        (None, dir) => match std::fs::metadata(&dir) {
+            Ok(metadata) if metadata.is_dir() => Judged::Kernel(dir, Mount::find()),
+            Ok(_) => return Err(format!("{} is no directory", dir.display())),
+            Err(error) => return Err(format!("{}: {error}", dir.display())),
+        },
     };
     server.backing("/", None)?;
     Ok(TestDisk::Served(server))
@@ -310,56 +296,28 @@ fn workloads_of(name: &str) -> Result<Vec<Workload>, String> {
     }
 }
 
-/// How many groups have jobs: those without a group below.
-fn leaves(groups: &[Group]) -> usize {
-    let parents: BTreeSet<_> = groups.iter().filter_map(|group| group.parent).collect();
-    groups.len() - parents.len()
-}
-
 /// The tunables: those of `--set`, and `-I`.
-fn settings(flags: &IostestArgs, scheduler: sched::Kind, note: Note<'_>) -> Option<Vec<(String, String)>> {
+fn settings(flags: &IostestArgs, scheduler: sched::Kind, note: Note<'_>) -> Vec<(String, String)> {
     let mut set: Vec<(String, String)> = Vec::new();
-    let mut right = true;
-    let mut refuse = |flag: &str, says: String| {
-        right = false;
-        note(flag, says);
-    };
-    for (name, value) in &flags.set {
-        match check_setting(scheduler, name, value) {
-            Ok(()) => {
-                set.retain(|(one, _)| one != name); // Given twice, the last one holds.
-                set.push((name.clone(), value.clone()));
-            }
-            Err((_, says)) => refuse(&format!("--set {name}={value}"), says),
-        }
+    let given = flags.set.iter().map(|(name, value)| (format!("--set {name}={value}"), &**name, value));
+    let idle = flags.slice_idle.iter().map(|value| ("-I".to_owned(), "slice_idle", value));
+    for (flag, name, value) in given.chain(idle) {
+        set.retain(|(one, _)| one != name); // Given twice, the last one holds.
+        set.push((name.to_owned(), value.clone()));
+        check_setting(scheduler, name, value).unwrap_or_else(|(_, says)| note(&flag, says));
     }
-    if let Some(value) = &flags.slice_idle {
-        const NAME: &str = "slice_idle";
-        let has = |kind: &sched::Kind| kind.tunables().iter().any(|info| info.name == NAME);
-        if !has(&scheduler) {
-            let others: Vec<_> = sched::Kind::ALL.into_iter().filter(has).map(sched::Kind::name).collect();
-            let others = match &others[..] {
-                [] => "no scheduler of this version has it".into(),
-                some => format!("these have it: {}", some.join(", ")),
-            };
-            let says = format!("scheduler {} has no slice_idle; {others}", scheduler.name());
-            refuse("-I", says);
-        } else if flags.set.iter().any(|(name, _)| name == NAME) {
-            refuse("-I", "slice_idle is also set by --set; give it once".into());
-        } else if let Err((_, says)) = check_setting(scheduler, NAME, value) {
-            refuse("-I", says);
-        } else {
-            set.push((NAME.into(), value.clone()));
-        }
-    }
-    right.then_some(set)
+    set
 }
 
 /// The tunable that is swept, and its values, each once.
-fn sweep(flags: &IostestArgs, scheduler: sched::Kind, note: Note<'_>) -> Option<(String, Vec<String>)> {
+fn sweep(
+    flags: &IostestArgs,
+    scheduler: sched::Kind,
+    set: &[(String, String)],
+    note: Note<'_>,
+) -> Option<(String, Vec<String>)> {
     let (name, values) = flags.sweep.as_ref()?;
-    let is_set = flags.set.iter().any(|(set, _)| set == name) || (name == "slice_idle" && flags.slice_idle.is_some());
-    if is_set {
+    if set.iter().any(|(one, _)| one == name) {
         note("--sweep", format!("{name} is also set by another flag; give it once"));
     }
     let values = distinct(values);
@@ -400,11 +358,10 @@ fn effective(
 
 /// The bounds of groups: those of the file, overridden by the flags.
 fn limited(flags: &IostestArgs, groups: &[Group], mut all: Limits, scheduler: sched::Kind, note: Note<'_>) -> Limits {
-    type Read = fn(&str, &mut Bounds) -> Result<(), String>;
-    let max: Read = |text, bounds| limits::parse(text).map(|rates| bounds.ceiling.max = rates);
-    let burst: Read =
-        |text, bounds| limits::parse_burst(text).map(|burst| (bounds.ceiling.burst, bounds.ceiling.length) = burst);
-    let min: Read = |text, bounds| limits::parse(text).map(|rates| bounds.floor = rates);
+    type Read = fn(&Given, &mut Bounds) -> Result<(), Amiss>;
+    let max: Read = |given, bounds| given.rates().map(|rates| bounds.ceiling.max = rates);
+    let burst: Read = |given, bounds| given.burst().map(|burst| (bounds.ceiling.burst, bounds.ceiling.length) = burst);
+    let min: Read = |given, bounds| given.rates().map(|rates| bounds.floor = rates);
     let given = [("--max", &flags.max, max), ("--burst", &flags.burst, burst), ("--min", &flags.min, min)];
     for (flag, path, text, read) in
         given.iter().flat_map(|(flag, given, read)| given.iter().map(move |(path, text)| (flag, path, text, read)))
@@ -412,8 +369,8 @@ fn limited(flags: &IostestArgs, groups: &[Group], mut all: Limits, scheduler: sc
         if !groups.iter().any(|group| group.path == *path) {
             let paths: Vec<_> = groups.iter().map(|group| group.path.as_str()).collect();
             note(flag, format!("there is no group {path:?}; the groups are {}", paths.join(", ")));
-        } else if let Err(says) = read(text, all.entry(path.clone()).or_default()) {
-            note(flag, format!("{path}: {says}"));
+        } else if let Err(wrong) = read(&Given::Word(text.clone()), all.entry(path.clone()).or_default()) {
+            note(flag, format!("{path}: {}", wrong.into_text()));
         }
     }
     for (path, bounds) in &all {
@@ -450,18 +407,12 @@ fn groups(flags: &IostestArgs, note: Note<'_>) -> Option<(Vec<Group>, Limits)> {
     let weights: Vec<Weight> = if given > 0 { flags.weights.clone() } else { usual.collect() };
     let mut tree = Tree::default();
     for (place, weight) in weights.into_iter().enumerate() {
-        match tree.place(&format!("/g{}", place + 1)) {
-            Ok(group) => tree.weigh(group, weight),
-            Err(says) => {
-                note("--nrgrp", says);
-                return None;
-            }
-        }
+        let group = tree.place(&format!("/g{}", place + 1)).map_err(|says| note("--nrgrp", says)).ok()?;
+        tree.weigh(group, weight);
     }
     Some((tree.into_groups(), Limits::new()))
 }
 
-/// The tree of a config file.
 fn groups_of(path: &Path) -> Result<(Vec<Group>, Limits), String> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
@@ -492,31 +443,25 @@ fn rising(max: u32) -> Vec<u32> {
 fn check_cases(measurement: &Measurement) -> Result<(), Box<dyn Error + Send + Sync>> {
     // Sets differ in their seeds alone.
     let mut cases = measurement.plan.cases()?.into_iter().filter(|case| case.set == 1);
-    match &measurement.device {
+    let (sectors, block) = match &measurement.device {
         TestDisk::Model(spec) => {
             let mut runner = measurement.modelled(spec, &measurement.set);
-            cases.try_for_each(|case| runner.check(&case))
+            return cases.try_for_each(|case| runner.check(&case));
         }
-        TestDisk::Real(_) | TestDisk::Served(_) => {
+        TestDisk::Real(backing) => {
             let writer = measurement.plan.workloads.iter().find(|workload| workload.writes());
-            let (sectors, block) = match &measurement.device {
-                TestDisk::Real(backing) => {
-                    let shape = shape(backing, writer.is_none())?;
-                    if let Some(writer) = writer.filter(|_| shape.read_only) {
-                        return Err(
-                            format!("{} writes, and {} is read-only", writer.name, backing.about().shown).into()
-                        );
-                    }
-                    (shape.bytes / Sector::SIZE, shape.block)
-                }
-                _ => (u64::MAX / (64 * Sector::SIZE), 1), // each client looks at its own
-            };
-            cases.try_for_each(|case| {
-                check_asks(&case, block.into())?;
-                Ok(case.jobs(sectors).map(drop)?)
-            })
+            let shape = shape(backing, writer.is_none())?;
+            if let Some(writer) = writer.filter(|_| shape.read_only) {
+                return Err(format!("{} writes, and {} is read-only", writer.name, backing.about().shown).into());
+            }
+            (shape.bytes / Sector::SIZE, shape.block)
         }
-    }
+        TestDisk::Served(_) => (u64::MAX / (64 * Sector::SIZE), 1), // each client looks at its own
+    };
+    cases.try_for_each(|case| {
+        check_asks(&case, block.into())?;
+        Ok(case.jobs(sectors).map(drop)?)
+    })
 }
 
 /// Whether nothing is asked of a real disk that is too large for it, or no whole blocks of `own` bytes.

@@ -7,13 +7,11 @@ use fairlift::config::{Backing, Disk, Engine};
 use fairlift_core::{GroupId, sched};
 use fairlift_lab::iostest::{Case, Measured, Runner, Watch};
 
-/// Runs cases in real time.
 pub(crate) struct Real {
     pub(crate) backing: Backing,
     pub(crate) scheduler: sched::Kind,
     /// Its tunables, where they differ.
     pub(crate) set: Vec<(String, String)>,
-    /// Requests in flight.
     pub(crate) depth: Option<u16>,
     /// Whether the path is asked without Fairlift.
     pub(crate) raw: bool,

@@ -14,13 +14,13 @@ use fairlift_lab::result::Results;
 use super::args::IostestArgs;
 use crate::blktrace;
 use crate::syntax::mistake::Mistake;
-use crate::terminal::output::{is_stdout, try_writing};
+use crate::terminal::output::{are_same, is_stdout, print_after, try_writing};
 
 /// The name of the results in a directory.
 const KEPT: &str = "iostest.json";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Form {
+pub(crate) enum Form {
     Text,
     Json,
     Html,
@@ -34,16 +34,34 @@ pub(crate) struct Reports {
     directory: Option<PathBuf>,
     /// The first file of a trace: others write it, run by run.
     trace: Option<PathBuf>,
-    options: Options,
 }
 
 impl Reports {
     /// Those that the flags ask for, each tried (reports.1).
     pub(crate) fn prepare(flags: &IostestArgs, mistakes: &mut Vec<Mistake>) -> Self {
-        let mut files = Vec::new();
         let trace = flags.trace.as_deref().map(blktrace::first_file);
-        let given = [("--json", Some(Form::Json), &flags.json), ("--html", Some(Form::Html), &flags.html)];
-        for (flag, form, path) in given.into_iter().chain([("--trace", None, &trace)]) {
+        let mut reports = Self::new([&flags.json, &flags.html], trace, mistakes);
+        if let Some(dir) = &flags.output {
+            match try_directory(dir) {
+                Ok(()) => {
+                    let forms = [(Form::Json, KEPT), (Form::Text, "iostest.txt"), (Form::Html, "iostest.html")];
+                    reports.files.extend(forms.map(|(form, name)| (form, dir.join(name))));
+                }
+                Err(says) => mistakes.push(Mistake::in_flag("--output", says)),
+            }
+        }
+        reports.directory.clone_from(&flags.output);
+        reports
+    }
+
+    pub(crate) fn new(
+        [json, html]: [&Option<PathBuf>; 2],
+        trace: Option<PathBuf>,
+        mistakes: &mut Vec<Mistake>,
+    ) -> Self {
+        let mut files = Vec::new();
+        let given = [("--json", Some(Form::Json), json), ("--html", Some(Form::Html), html), ("--trace", None, &trace)];
+        for (flag, form, path) in given {
             let Some(path) = path else { continue };
             if files.iter().any(|(_, other)| other == path) {
                 let says = format!("{} is given twice", path.display());
@@ -55,16 +73,7 @@ impl Reports {
             }
             files.extend(form.map(|form| (form, path.clone())));
         }
-        if let Some(dir) = &flags.output {
-            match try_directory(dir) {
-                Ok(()) => {
-                    let forms = [(Form::Json, KEPT), (Form::Text, "iostest.txt"), (Form::Html, "iostest.html")];
-                    files.extend(forms.map(|(form, name)| (form, dir.join(name))));
-                }
-                Err(says) => mistakes.push(Mistake::in_flag("--output", says)),
-            }
-        }
-        Self { files, directory: flags.output.clone(), trace, options: Options { total: flags.total } }
+        Self { files, directory: None, trace }
     }
 
     /// Whether these results can be reported so: a JSON document holds one.
@@ -75,47 +84,41 @@ impl Reports {
         }
     }
 
-    pub(crate) fn would_write_to(&self, device: &Path) -> bool {
-        let real = |path: &Path| fs::canonicalize(path).ok();
-        let device = real(device);
+    /// Notes a report that would go to the disk that is measured.
+    pub(crate) fn check_device(&self, device: &Path, mut note: impl FnMut(&str, String)) {
         let mut all = self.files.iter().map(|(_, path)| path).chain(&self.trace);
-        device.is_some() && all.any(|path| real(path) == device)
+        if all.any(|path| are_same(path, device)) {
+            let says = format!("{} is the disk that is measured; write the report to another file", device.display());
+            note("--device", says);
+        }
     }
 
-    /// Writes all. Returns the text for standard output: the tables, if nothing else goes there. So are the files that could not be written
-    /// after all; one does not keep the others from being written.
-    pub(crate) fn write(&self, all: &[Results]) -> (String, Vec<String>) {
+    /// Writes all, as `text` has them in each form. One that could not be written after all does not keep the others from being written. To standard
+    /// output goes the text, if nothing else goes there.
+    pub(crate) fn write(&self, text: impl Fn(Form) -> String) -> Result<(), String> {
         let (mut shown, mut failed) = (None, Vec::new());
-        if let Some(directory) = &self.directory
-            && let Err(error) = fs::create_dir_all(directory)
-        {
-            failed.push(format!("{}: {error}", directory.display()));
+        if let Some(directory) = &self.directory {
+            let made = fs::create_dir_all(directory);
+            failed.extend(made.err().map(|error| format!("{}: {error}", directory.display())));
         }
         for (form, path) in &self.files {
-            let text = match form {
-                Form::Text => tables(all, self.options),
-                Form::Json => all.iter().map(report::json::to_json).collect(),
-                Form::Html => report::html::html(all),
-            };
+            let text = text(*form);
             if is_stdout(path) {
                 shown = Some(text);
                 continue;
             }
-            // The directory of --output is made when there is something to keep.
-            let made = match &self.directory {
-                Some(dir) if path.parent() == Some(dir) => fs::create_dir_all(dir),
-                _ => Ok(()),
-            };
-            if let Err(error) = made.and_then(|()| fs::write(path, text)) {
-                failed.push(format!("{}: {error}", path.display()));
-            }
+            failed.extend(fs::write(path, text).err().map(|error| format!("{}: {error}", path.display())));
         }
-        (shown.unwrap_or_else(|| tables(all, self.options)), failed)
+        print_after(&shown.unwrap_or_else(|| text(Form::Text)), failed)
     }
 }
 
-fn tables(all: &[Results], options: Options) -> String {
-    all.iter().map(|results| report::table::table(results, options)).collect::<Vec<_>>().join("\n")
+pub(super) fn text(form: Form, all: &[Results], options: Options) -> String {
+    match form {
+        Form::Text => all.iter().map(|results| report::table::table(results, options)).collect::<Vec<_>>().join("\n"),
+        Form::Json => all.iter().map(report::json::to_json).collect(),
+        Form::Html => report::html::html(all),
+    }
 }
 
 /// Tries to make the directory if it is not there, and to write in it; what was made is removed again (reports.1, reports.2).
@@ -214,7 +217,9 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was changed");
         fs::write(&disk, "kept").unwrap();
         let reports = Reports::prepare(&flags(&disk, None), &mut Vec::new());
-        assert!(reports.would_write_to(&disk), "it is the disk that is measured");
+        let mut noted = Vec::new();
+        reports.check_device(&disk, |flag, _| noted.push(flag.to_owned()));
+        assert_eq!(noted, ["--device"], "it is the disk that is measured");
     }
 
     /// reports.2
@@ -225,7 +230,7 @@ mod tests {
         assert_eq!(prepare(&flags(dir.path().join("a/b"))), Vec::<String>::new(), "it can be made");
         assert!(!dir.path().join("a").exists(), "but is not yet");
         let reports = Reports::prepare(&flags(dir.path().join("a/b")), &mut Vec::new());
-        assert_eq!(reports.write(&[]).1, Vec::<String>::new());
+        reports.write(|form| text(form, &[], Options::default())).unwrap();
         assert!(dir.path().join("a/b").join(KEPT).exists());
         fs::write(dir.path().join(KEPT), "").unwrap();
         let shown = dir.path().display();
@@ -245,8 +250,8 @@ mod tests {
         let flags = IostestArgs { json: Some(gone.join("x.json")), html: Some(page.clone()), ..IostestArgs::default() };
         let reports = Reports::prepare(&flags, &mut Vec::new());
         fs::remove_dir(&gone).unwrap();
-        let (_, failed) = reports.write(&[]);
-        assert_eq!(failed, [format!("{}/x.json: No such file or directory (os error 2)", gone.display())]);
+        let failed = reports.write(|form| text(form, &[], Options::default())).unwrap_err();
+        assert_eq!(failed, format!("{}/x.json: No such file or directory (os error 2)", gone.display()));
         assert!(page.exists());
     }
 

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use fairlift::bench;
 use fairlift_lab::iostune::Kernel;
 use rustix::fs::{SeekFrom, major, minor, seek};
 
@@ -12,8 +13,8 @@ use rustix::fs::{SeekFrom, major, minor, seek};
 pub(crate) struct Around {
     /// `/sys/dev/block/8:1`, resolved: that of a partition is below its disk.
     place: PathBuf,
-    number: String,
-    is_device: bool,
+    /// The number of the device; `None`: the path is a file.
+    device: Option<u64>,
 }
 
 impl Around {
@@ -22,9 +23,8 @@ impl Around {
         let metadata = fs::metadata(path).ok()?;
         let is_device = metadata.file_type().is_block_device();
         let device = if is_device { metadata.rdev() } else { metadata.dev() };
-        let number = format!("{}:{}", major(device), minor(device));
-        let place = fs::canonicalize(format!("/sys/dev/block/{number}")).ok()?;
-        Some(Self { place, number, is_device })
+        let place = fs::canonicalize(format!("/sys/dev/block/{}:{}", major(device), minor(device))).ok()?;
+        Some(Self { place, device: is_device.then_some(device) })
     }
 
     /// The whole disk, if this is a partition.
@@ -50,27 +50,7 @@ impl Around {
 
     /// The mount point of the device or of a partition, or its other holder. Of a file: nothing.
     pub(crate) fn mounted(&self) -> Option<String> {
-        if !self.is_device {
-            return None;
-        }
-        let dev = |path: &Path| fs::read_to_string(path.join("dev")).ok().map(|text| text.trim().to_owned());
-        let below = |path: &Path| {
-            let entries = fs::read_dir(path).into_iter().flatten().flatten();
-            entries.map(|entry| entry.path()).collect::<Vec<_>>()
-        };
-        let parts = below(&self.place).into_iter().filter(|path| path.join("partition").exists());
-        let numbers: Vec<String> =
-            std::iter::once(self.number.clone()).chain(parts.filter_map(|path| dev(&path))).collect();
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let place = mounts.lines().find_map(|line| {
-            let fields: Vec<&str> = line.split(' ').collect();
-            numbers.iter().any(|number| fields.get(2) == Some(&number.as_str())).then(|| fields.get(4).copied())?
-        });
-        if let Some(place) = place {
-            return Some(format!("the device is mounted at {place}"));
-        }
-        let holder = below(&self.place.join("holders")).into_iter().next()?;
-        Some(format!("the device is part of {}", holder.file_name()?.to_string_lossy()))
+        Some(format!("the device {}", bench::holder(self.device?)?))
     }
 
     /// Bytes that the device, or the partition, has read and written so far.

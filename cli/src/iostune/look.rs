@@ -26,7 +26,7 @@ pub(super) const SMALL: u64 = 1 << 30;
 
 pub(super) struct Measurement {
     pub(super) name: String,
-    pub(super) target: Option<Target>,
+    pub(super) target: Target,
     pub(super) time: Duration,
     pub(super) warnings: Vec<String>,
 }
@@ -34,7 +34,7 @@ pub(super) struct Measurement {
 impl Measurement {
     pub(super) fn file(&self) -> Option<&Path> {
         match &self.target {
-            Some(Target::Real { backing: Backing::File(file), .. }) => Some(&file.path),
+            Target::Real { backing: Backing::File(file), .. } => Some(&file.path),
             _ => None,
         }
     }
@@ -63,15 +63,14 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
     let name = flags.device.as_deref().or(flags.path.as_deref());
     let name = name.ok_or_else(|| device("a disk is needed: a path, or sim:MODEL (see `fairlift models`)".into()))?;
     let time = flags.time.unwrap_or(if flags.quick { secs(30) } else { secs(180) });
-    let mut measurement = Measurement { name: name.into(), target: None, time, warnings: Vec::new() };
+    let measurement = |target, warnings| Measurement { name: name.into(), target, time, warnings };
     if let Some(model) = name.strip_prefix("sim:") {
         let spec = Spec::parse(model).map_err(|error| device(error.to_string()))?;
         enough(spec.size).map_err(device)?;
         if flags.scratch.is_some() {
             return Err(("--scratch", "a modelled disk has no files; --write alone is enough".into()));
         }
-        measurement.target = Some(Target::Model(spec));
-        return Ok(measurement);
+        return Ok(measurement(Target::Model(spec), Vec::new()));
     }
     let mut backing = backing::parse(name).and_then(|backing| faults::settle(&backing)).map_err(device)?;
     backing::check(&backing).map_err(device)?;
@@ -79,12 +78,12 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
     enough(shape.bytes).and(small_blocks(shape.block)).map_err(device)?;
     let at_rest = !backing::holds_data(&backing);
     let mut facts = Facts { bytes: shape.bytes, block: shape.block, scratch: None, at_rest };
-    let (mut around, mut write_to) = (None, None);
+    let (mut around, mut write_to, mut warnings) = (None, None, Vec::new());
     if let Backing::File(file) = &backing {
         let path = &file.path;
         around = Around::of(path).filter(|_| !shape.in_ram);
         let is_file = path.is_file();
-        measurement.warnings.extend(look_inside(path, shape).map_err(device)?);
+        warnings = look_inside(path, shape).map_err(device)?;
         let mounted = around.as_ref().and_then(Around::mounted);
         if flags.write {
             let to = where_to_write(flags, path, is_file, mounted.as_deref())?;
@@ -92,7 +91,7 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
             write_to = Some(to);
         }
         if let Some(mounted) = mounted {
-            measurement.warnings.push(format!("{mounted}: other I/O there disturbs the measurement"));
+            warnings.push(format!("{mounted}: other I/O there disturbs the measurement"));
         }
     } else if at_rest && (flags.scratch.is_some() || flags.i_know_this_destroys_data) {
         return Err(("--write", "is enough for this disk, which holds no data".into()));
@@ -105,12 +104,10 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
     if let (Backing::File(file), Some(WriteTo::Device(_))) = (&mut backing, &write_to) {
         file.access.in_use = InUse::Allow; // it is in use by ourselves
     }
-    measurement.warnings.extend(busy());
-    measurement.target = Some(Target::Real { backing, facts, around, write_to });
-    Ok(measurement)
+    warnings.extend(busy());
+    Ok(measurement(Target::Real { backing, facts, around, write_to }, warnings))
 }
 
-/// Whether it is large enough.
 fn enough(bytes: u64) -> Result<(), String> {
     if bytes >= LEAST {
         return Ok(());
@@ -188,13 +185,6 @@ fn where_to_write(
             );
             return Err(("--scratch", says));
         }
-        if scratch.symlink_metadata().is_ok() {
-            let says = format!(
-                "{} exists already and is left alone; choose another with --scratch, or remove it",
-                scratch.display()
-            );
-            return Err(("--scratch", says));
-        }
         return Ok(WriteTo::Scratch(scratch));
     }
     may_be_destroyed(flags, &path.display().to_string())?;
@@ -259,8 +249,6 @@ mod tests {
         assert!(to(&plain, false, None).contains("add --i-know-this-destroys-data"));
         assert!(to(&sure, false, Some("it is mounted at /srv")).contains("it is mounted at /srv; nothing is written"));
         assert!(to(&named, false, None).contains("leave --scratch out"));
-        std::fs::write(dir.path().join("image.iostune"), "kept").unwrap();
-        assert!(to(&plain, true, None).contains("exists already and is left alone"));
     }
 
     /// The disks of another server hold data, too; RAM does not, and is as it was at the start of every run.
@@ -275,7 +263,7 @@ mod tests {
             look(&IostuneArgs { path, write: true, i_know_this_destroys_data, ..IostuneArgs::default() })
         };
         let facts = |inner: &str, is_sure| match look_at(inner, is_sure) {
-            Ok(Measurement { target: Some(Target::Real { facts, .. }), .. }) => Ok((facts.scratch, facts.at_rest)),
+            Ok(Measurement { target: Target::Real { facts, .. }, .. }) => Ok((facts.scratch, facts.at_rest)),
             Ok(_) => panic!("{inner} is no model"),
             Err((flag, says)) => Err(format!("{flag}: {says}")),
         };
@@ -309,7 +297,7 @@ mod tests {
         ] {
             let facts = Facts { bytes: 1 << 30, block: 512, scratch: None, at_rest: false };
             let backing = backing::parse(name).unwrap();
-            let target = Some(Target::Real { backing, facts, around: None, write_to: None });
+            let target = Target::Real { backing, facts, around: None, write_to: None };
             let measurement = Measurement { name: name.into(), target, time: secs(1), warnings: Vec::new() };
             assert_eq!(measurement.in_a_config(), whole, "{name}");
         }

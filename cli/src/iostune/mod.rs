@@ -14,9 +14,10 @@ use fairlift_lab::iostune::{
 };
 use fairlift_lab::{repeat, report};
 
+use crate::iostest::{Form, Reports, typed};
 use crate::syntax::mistake::Mistake;
 use crate::terminal::complaint::Complaint;
-use crate::terminal::output::{self, COMMIT, are_same, host, is_stdout, quoted, try_writing};
+use crate::terminal::output::{COMMIT, host};
 use crate::terminal::progress::bar;
 use crate::terminal::stop::{Stop, stop_on_signal};
 
@@ -38,34 +39,22 @@ pub(crate) fn iostune(flags: &IostuneArgs) -> ExitCode {
 fn attempt(flags: &IostuneArgs) -> Result<ExitCode, Complaint> {
     let failed = Complaint::Failed;
     let mut mistakes = Vec::new();
-    for (flag, path) in [("--json", &flags.json), ("--html", &flags.html)] {
-        if let Some(path) = path.as_ref().filter(|path| !is_stdout(path))
-            && let Err(error) = try_writing(path)
-        {
-            mistakes.push(Mistake::in_flag(flag, format!("{}: {error}", path.display())));
-        }
-    }
-    if flags.json.is_some() && flags.json == flags.html {
-        mistakes.push(Mistake::in_flag("--html", "is also the file of --json; choose another"));
-    }
+    let reports = Reports::new([&flags.json, &flags.html], None, &mut mistakes);
     let measurement = look(flags).map_err(|(flag, says)| mistakes.push(Mistake::in_flag(flag, says))).ok();
-    let disk = measurement.as_ref().and_then(Measurement::file);
-    for (flag, path) in [("--json", &flags.json), ("--html", &flags.html)] {
-        if let (Some(path), Some(disk)) = (path, disk)
-            && are_same(path, disk)
-        {
-            mistakes.push(Mistake::in_flag(
-                flag,
-                "is the disk that is measured, and the report would overwrite it; choose another file",
-            ));
-        }
+    if let Some(disk) = measurement.as_ref().and_then(Measurement::file) {
+        reports.check_device(disk, |flag, says| mistakes.push(Mistake::in_flag(flag, says)));
     }
     let Some(measurement) = measurement.filter(|_| mistakes.is_empty()) else {
         return Err(Complaint::typed(&mistakes));
     };
     let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
     let (found, error) = run(flags, &measurement, &stop).map_err(|says| Complaint::Typed(format!("error: {says}")))?;
-    report(flags, &found).map_err(failed)?;
+    let text = |form| match form {
+        Form::Text => report::tune::text(&found),
+        Form::Json => report::tune::to_json(&found),
+        Form::Html => report::html::tuning(&found),
+    };
+    reports.write(text).map_err(failed)?;
     match (error, stop.signal()) {
         (Some(error), _) => Err(failed(error)),
         (None, Some(signal)) if found.header.interrupted => Ok(ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))),
@@ -81,7 +70,7 @@ fn run(flags: &IostuneArgs, measurement: &Measurement, stop: &Stop) -> Result<(F
     let mut kernel = Kernel::default();
     let mut scratch = None;
     let mut warnings = measurement.warnings.clone();
-    let mut disk: Box<dyn UnderTest> = match measurement.target.as_ref().expect("looked at") {
+    let mut disk: Box<dyn UnderTest> = match &measurement.target {
         Target::Model(spec) => Box::new(Paper { spec: spec.clone(), write: flags.write }),
         Target::Real { backing, facts, around, write_to } => {
             if let Some(named) = around.as_ref().and_then(Around::kernel) {
@@ -93,7 +82,7 @@ fn run(flags: &IostuneArgs, measurement: &Measurement, stop: &Stop) -> Result<(F
                 let filling = Duration::from_nanos(time.as_nanos() / FILLING);
                 time = time - filling;
                 let bytes = if flags.quick { 256 << 20 } else { SMALL };
-                scratch = Scratch::make(path, bytes, filling, &stopped).map_err(|says| format!("--scratch: {says}"))?;
+                scratch = Scratch::make(path, bytes, filling, stopped).map_err(|says| format!("--scratch: {says}"))?;
                 facts.scratch = scratch.as_ref().map(Scratch::bytes);
             }
             let scratch = scratch.as_ref().map(Scratch::path);
@@ -125,12 +114,12 @@ fn run(flags: &IostuneArgs, measurement: &Measurement, stop: &Stop) -> Result<(F
         tool: "iostune".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         device: measurement.name.clone(),
-        host: matches!(measurement.target, Some(Target::Real { .. })).then(host),
+        host: matches!(measurement.target, Target::Real { .. }).then(host),
         seed: flags.seed,
         command: typed.clone(),
         bytes: facts.bytes,
         block: facts.block,
-        virtual_time: matches!(measurement.target, Some(Target::Model(_))),
+        virtual_time: matches!(measurement.target, Target::Model(_)),
         took_s: measured.ran.as_nanos() as f64 / 1e9,
         interrupted: measured.interrupted || measured.error.is_some(),
     };
@@ -144,45 +133,21 @@ fn run(flags: &IostuneArgs, measurement: &Measurement, stop: &Stop) -> Result<(F
 /// How long it will take, before it begins.
 fn announce(measurement: &Measurement, flags: &IostuneArgs) {
     let seconds = measurement.time.as_nanos() as f64 / 1e9;
-    let of = if matches!(measurement.target, Some(Target::Model(_))) { " of virtual time" } else { "" };
+    let of = if matches!(measurement.target, Target::Model(_)) { " of virtual time" } else { "" };
     let writes = if flags.write { "" } else { "; nothing is written" };
     eprintln!("fairlift: measuring {}: at most about {seconds:.0} s{of}{writes}", measurement.name);
 }
 
 /// The command line that repeats a measurement.
 fn command(flags: &IostuneArgs, measurement: &Measurement) -> String {
-    let mut arguments = vec!["fairlift".to_owned(), "iostune".into(), "--device".into(), quoted(&measurement.name)];
-    if flags.quick {
-        arguments.push("--quick".into());
-    }
-    arguments.extend(["--time".into(), measurement.time.to_string()]);
-    if flags.write {
-        arguments.push("--write".into());
-    }
-    if let Some(path) = &flags.scratch {
-        arguments.extend(["--scratch".into(), quoted(&path.display().to_string())]);
-    }
-    if flags.i_know_this_destroys_data {
-        arguments.push("--i-know-this-destroys-data".into());
-    }
-    arguments.extend(["--seed".into(), flags.seed.to_string()]);
-    arguments.join(" ")
-}
-
-/// Writes the reports, and to standard output what belongs there.
-fn report(flags: &IostuneArgs, found: &Findings) -> Result<(), String> {
-    let (mut shown, mut failed) = (None, Vec::new());
-    let json = flags.json.as_ref().map(|path| (path, report::tune::to_json(found)));
-    let html = flags.html.as_ref().map(|path| (path, report::html::tuning(found)));
-    for (path, text) in json.into_iter().chain(html) {
-        if is_stdout(path) {
-            shown = Some(text);
-        } else if let Err(error) = std::fs::write(path, text) {
-            failed.push(format!("{}: {error}", path.display()));
-        }
-    }
-    let shown = shown.unwrap_or_else(|| report::tune::text(found));
-    output::print_after(&shown, failed)
+    let values = vec![
+        ("--device", Some(measurement.name.clone())),
+        ("--time", Some(measurement.time.to_string())),
+        ("--scratch", flags.scratch.as_ref().map(|path| path.display().to_string())),
+        ("--seed", Some(flags.seed.to_string())),
+    ];
+    let is_destroyed = ("--i-know-this-destroys-data", flags.i_know_this_destroys_data);
+    typed("iostune", values, &[("--quick", flags.quick), ("--write", flags.write), is_destroyed])
 }
 
 #[cfg(test)]
@@ -229,8 +194,9 @@ mod tests {
     #[test]
     fn the_command_in_the_results_is_what_was_asked() {
         let flags = IostuneArgs { quick: true, write: true, seed: 7, ..IostuneArgs::default() };
-        let measurement = Measurement { name: "a b.img".into(), target: None, time: secs(30), warnings: Vec::new() };
-        let expected = "fairlift iostune --device 'a b.img' --quick --time 30s --write --seed 7";
+        let target = Target::Model(Spec::parse("sata-7200").unwrap());
+        let measurement = Measurement { name: "a b.img".into(), target, time: secs(30), warnings: Vec::new() };
+        let expected = "fairlift iostune --device 'a b.img' --time 30s --seed 7 --quick --write";
         assert_eq!(command(&flags, &measurement), expected);
     }
 }

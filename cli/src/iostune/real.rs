@@ -10,7 +10,6 @@ use fairlift_lab::iostune::{Area, Facts, UnderTest, Way};
 use super::around::Around;
 use crate::iostest::measure_real;
 
-/// Runs probes in real time.
 pub(crate) struct Real {
     pub(crate) backing: Backing,
     pub(crate) facts: Facts,

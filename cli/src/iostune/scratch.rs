@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fairlift_core::Duration as Time;
+use fairlift_lab::Random;
 
 use crate::syntax::units::show_size;
 
@@ -26,7 +27,12 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     /// Makes it, of `bytes` or as many as half of the free space, and can fill within `time`; `None` if `stop` said so.
-    pub(crate) fn make(path: &Path, bytes: u64, time: Time, stop: &dyn Fn() -> bool) -> Result<Option<Self>, String> {
+    pub(crate) fn make(
+        path: &Path,
+        bytes: u64,
+        time: Time,
+        stop: impl FnMut() -> bool,
+    ) -> Result<Option<Self>, String> {
         let shown = path.display();
         let fail = |error: io::Error| match error.kind() {
             io::ErrorKind::AlreadyExists => {
@@ -54,17 +60,17 @@ impl Scratch {
         self.file.metadata().map_or(LEAST, |metadata| metadata.len())
     }
 
-    /// How it is opened again.
+    /// How it is opened again, by other processes too.
     pub(crate) fn path(&self) -> PathBuf {
-        format!("/proc/self/fd/{}", self.file.as_raw_fd()).into()
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
     }
 }
 
 /// Writes up to the given number of bytes, and no longer than `time` once there is enough (scratch.3); whether it was not stopped.
-fn fill(mut file: &File, bytes: u64, time: Time, stop: &dyn Fn() -> bool) -> io::Result<bool> {
+fn fill(mut file: &File, bytes: u64, time: Time, mut stop: impl FnMut() -> bool) -> io::Result<bool> {
     let limit = Duration::from_nanos(time.as_nanos());
     let start = Instant::now();
-    let mut word: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut random = Random::new(1);
     let mut block = vec![0; BLOCK];
     let mut done = 0;
     while done < bytes && (done < LEAST || start.elapsed() < limit) {
@@ -72,11 +78,7 @@ fn fill(mut file: &File, bytes: u64, time: Time, stop: &dyn Fn() -> bool) -> io:
             return Ok(false);
         }
         for part in block.chunks_exact_mut(8) {
-            // xorshift (Marsaglia 2003): nothing that a disk could compress.
-            word ^= word << 13;
-            word ^= word >> 7;
-            word ^= word << 17;
-            part.copy_from_slice(&word.to_le_bytes());
+            part.copy_from_slice(&random.bits().to_le_bytes()); // nothing that a disk could compress
         }
         file.write_all(&block)?;
         done += BLOCK as u64;
@@ -99,7 +101,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.iostune");
         fs::write(&path, "kept").unwrap();
-        let refusal = Scratch::make(&path, LEAST, secs(1), &|| false).unwrap_err();
+        let refusal = Scratch::make(&path, LEAST, secs(1), || false).unwrap_err();
         assert!(refusal.contains("exists already and is left alone"), "{refusal}");
         assert_eq!(fs::read_to_string(path).unwrap(), "kept");
     }
@@ -109,10 +111,10 @@ mod tests {
     fn it_has_data_and_no_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.iostune");
-        let scratch = Scratch::make(&path, LEAST, secs(9), &|| false).unwrap().unwrap();
+        let scratch = Scratch::make(&path, LEAST, secs(9), || false).unwrap().unwrap();
         assert!(!path.exists());
         assert_eq!(fs::metadata(scratch.path()).unwrap().len(), LEAST);
-        assert!(Scratch::make(&path, LEAST, secs(9), &|| true).unwrap().is_none(), "stopped");
+        assert!(Scratch::make(&path, LEAST, secs(9), || true).unwrap().is_none(), "stopped");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

@@ -9,12 +9,13 @@ use fairlift_core::ceiling::Rates;
 use fairlift_core::{Duration, Weight, sched};
 
 use super::log::Format;
+use crate::config::given::{Amiss, Given};
 use crate::control::ControlPlace;
 use crate::control::place::parse_control;
 use crate::syntax::backing::{Named, parse_one_of_several};
 use crate::syntax::place::{self, ListenAt};
 use crate::syntax::scheduler::{parse_setting, scheduler_help, schedulers};
-use crate::syntax::{limits, units};
+use crate::syntax::units;
 use crate::ways;
 
 /// Serve files, block devices and RAM to NBD clients
@@ -169,7 +170,8 @@ fn parse_switch(text: &str) -> Result<bool, String> {
 
 fn parse_max(text: &str) -> Result<(String, Rates), String> {
     let (name, rates) = text.split_once('=').ok_or("a limit has the form NAME=LIMITS, as in alice=riops=3000")?;
-    Ok((name.to_owned(), limits::parse(rates)?))
+    let rates = Given::Word(rates.into()).rates().map_err(Amiss::into_text)?;
+    Ok((name.to_owned(), rates))
 }
 
 fn parse_weight(text: &str) -> Result<(String, Weight), String> {

@@ -7,10 +7,7 @@
 //!            a terminal sends to the command too, is left to it. A server that ends first ends the command.
 //! captive.4  A server starts no programs; its filter of system calls forbids it. So this process starts both, and stays outside.
 
-use std::borrow::Cow;
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -37,14 +34,13 @@ pub(super) fn directory() -> Option<PathBuf> {
 }
 
 /// The flags of such a server (captive.2), which does not outlive the process that started it.
-pub(super) fn private<'a>(flags: &'a ServeArgs, directory: &Path) -> Cow<'a, ServeArgs> {
+pub(super) fn private(flags: &ServeArgs, directory: &Path) -> ServeArgs {
     let _ = set_parent_process_death_signal(Some(Signal::TERM)); // or its parent would have to end it
-    if !flags.listen.is_empty() {
-        return Cow::Borrowed(flags);
-    }
     let mut own = flags.clone();
-    own.listen.push(Address::Unix(directory.join("nbd.sock")).into());
-    Cow::Owned(own)
+    if own.listen.is_empty() {
+        own.listen.push(Address::Unix(directory.join("nbd.sock")).into());
+    }
+    own
 }
 
 /// Tells the process that started this server where it serves, by the first export (captive.1).
@@ -79,12 +75,14 @@ pub(super) fn tell(config: &Config, bound: &[String], control: Option<&str>) {
 /// Starts the server and then the command, and waits for both.
 pub(super) fn supervise(command: &str) -> io::Result<ExitCode> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])?;
-    let own = Own::new()?;
-    let ready = own.0.join("ready");
+    let above = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    // Nobody else can enter it.
+    let own = tempfile::Builder::new().prefix("fairlift-run-").tempdir_in(std::path::absolute(above)?)?;
+    let ready = own.path().join("ready");
     let notifications = UnixDatagram::bind(&ready)?;
     notifications.set_read_timeout(Some(AGAIN))?;
     let mut server = Command::new(std::env::current_exe()?);
-    server.args(std::env::args_os().skip(1)).env(DIRECTORY, &own.0).env("NOTIFY_SOCKET", &ready);
+    server.args(std::env::args_os().skip(1)).env(DIRECTORY, own.path()).env("NOTIFY_SOCKET", &ready);
     // Ctrl-C is not for it, and the terminal's input is the command's.
     let mut server = server.env_remove("RUNTIME_DIRECTORY").stdin(Stdio::null()).process_group(0).spawn()?;
     let mut notified = String::new();
@@ -138,29 +136,4 @@ fn end(child: &Child, signal: Signal) {
 fn code(status: ExitStatus) -> ExitCode {
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
-}
-
-/// A directory that nobody else can enter, until this is dropped.
-struct Own(PathBuf);
-
-impl Own {
-    fn new() -> io::Result<Self> {
-        let above = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-        let above = std::path::absolute(above)?;
-        let name = |number: u32| above.join(format!("fairlift-run-{}-{number}", std::process::id()));
-        for number in 0.. {
-            match DirBuilder::new().mode(0o700).create(name(number)) {
-                Ok(()) => return Ok(Self(name(number))),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", above.display()))),
-            }
-        }
-        Err(io::ErrorKind::AlreadyExists.into())
-    }
-}
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

@@ -8,7 +8,6 @@ use crate::config::Server;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Confinement {
-    /// Whether system calls are filtered.
     pub(crate) seccomp: bool,
     pub(crate) keep: Vec<Capability>,
 }
@@ -24,11 +23,6 @@ impl Confinement {
     pub(super) fn differs(&self, other: &Self) -> impl Iterator<Item = &'static str> {
         let keys = [("seccomp", self.seccomp == other.seccomp), ("keep_capabilities", self.keep == other.keep)];
         keys.into_iter().filter(|(_, same)| !same).map(|(key, _)| key)
-    }
-
-    /// Why it could not begin.
-    pub(super) fn check(&self) -> Result<(), String> {
-        confine::can_keep(&self.keep).map_err(|why| why.to_string())
     }
 
     /// From now on. Backings are open, and clients can connect; no other thread has been started.

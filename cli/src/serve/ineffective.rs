@@ -36,30 +36,31 @@ use fairlift_core::{Group, GroupId, Weight, sched};
 use fairlift_lab::suggestion;
 
 use super::places::Places;
-use crate::syntax::mistake::Mistake;
+use crate::config::section::join;
+use crate::syntax::mistake::{Mistake, hint};
 use crate::syntax::place;
 
 /// The settings that cannot act in a configuration in force (each export names its disk).
 pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
-    let groups = places.groups.iter().filter_map(|(path, place)| Some(place.says(why_ineffective(config, path)?)));
-    let is_empty = |name: &str| {
-        let disk = config.disks.iter().position(|disk| disk.name == name);
-        !config.exports.iter().any(|export| export.disk == disk)
-    };
-    let latencies = places.groups.iter().filter_map(|(path, place)| Some(place.says(why_late(config, path)?)));
-    let disks = places.disks.iter().filter(|(name, _)| is_empty(name)); // ineffective.4
-    let disks = disks.map(|(_, place)| place.says("no export is on this disk"));
-    let small = places.disks.iter().filter_map(|(name, place)| Some(place.says(why_small(config, name)?)));
-    let large = why_large(config).map(|(export, why)| places.export(export).says(why));
-    let rules =
-        config.clients.iter().flat_map(|rule| why_vain(config, rule).map(|why| places.client(&rule.name).says(why)));
+    let said = |sort: &str, name: &str| places.find(&join(sort, name));
+    let groups = config.groups.iter().filter_map(|group| Some((&group.path, said("group", &group.path)?)));
+    let groups = groups.flat_map(|(path, place)| {
+        let why = [why_ineffective(config, path), why_late(config, path)];
+        why.into_iter().flatten().map(move |why| place.says(why))
+    });
+    let disks = config.disks.iter().enumerate().filter_map(|(at, disk)| Some((at, said("disk", &disk.name)?)));
+    let disks = disks.filter_map(|(at, place)| Some(place.says(why_useless(config, at)?)));
+    let large = why_large(config).map(|(export, why)| places.named("export", export).says(why));
+    let rules = config.clients.iter().flat_map(|rule| {
+        let place = places.named("client", &rule.name);
+        why_vain(config, rule).map(move |why| place.says(why))
+    });
     let lists = config.revoked.warnings(SystemTime::now()); // ineffective.12
     let lists = lists.into_iter().map(|why| places.server("tls_certificates").says(format!("ca-crl.pem {why}")));
     let open = why_open(config).map(|(at, why)| places.listener(&at).says(why));
     let shut = |one| why_closed(config, one).or_else(|| why_for_nobody(config, one));
-    let guests = config.exports.iter().filter_map(|one| Some(places.export(&one.name).says(shut(one)?)));
-    let of_disks = groups.chain(latencies).chain(disks).chain(small).chain(large);
-    of_disks.chain(rules).chain(guests).chain(lists).chain(open).collect()
+    let guests = config.exports.iter().filter_map(|one| Some(places.named("export", &one.name).says(shut(one)?)));
+    groups.chain(disks).chain(large).chain(rules).chain(guests).chain(lists).chain(open).collect()
 }
 
 /// The settings that cannot act, as far as that is known before anything is opened: exports that name no disk count as on one together,
@@ -74,19 +75,16 @@ pub(super) fn warnings_unopened(config: &Config, places: &Places) -> Vec<Mistake
 
 /// The settings of steps made that cannot act in the configuration then in force (ineffective.6).
 pub(super) fn warnings_of(config: &Config, steps: &[Step]) -> Vec<String> {
-    let mut groups_changed: Vec<&str> = Vec::new();
-    let mut latencies = BTreeSet::new();
-    let mut rules: Vec<&Rule> = Vec::new();
+    let above = |export: &Export| weighed_above(config, path_of(config, export));
+    let [mut weights, mut latencies, mut clients, mut exports] = [(); 4].map(|()| BTreeSet::<&str>::new());
     for step in steps {
         match (&step.of, step.what) {
-            (Of::Group(path), Becomes::Key("max")) => _ = latencies.insert(&**path),
-            (Of::Group(path), Becomes::Key(_)) => groups_changed.push(path),
-            (Of::Group(path), Becomes::Comes) => {
-                groups_changed.extend(weighed_above(config, path).filter(|one| one == path))
-            }
+            (Of::Group(path), Becomes::Key("max")) => _ = latencies.insert(path),
+            (Of::Group(path), Becomes::Key(_)) => _ = weights.insert(path),
+            (Of::Group(path), Becomes::Comes) => weights.extend(weighed_above(config, path).filter(|one| one == path)),
             (Of::Export(name), Becomes::Comes | Becomes::Key("group")) => {
-                let there = config.exports.iter().filter(|export| export.name == *name);
-                groups_changed.extend(there.flat_map(|export| weighed_above(config, path_of(config, export))));
+                exports.insert(name);
+                weights.extend(config.exports.iter().filter(|export| export.name == *name).flat_map(above));
             }
             (Of::Disk(name), Becomes::Key("scheduler")) => {
                 let Some(at) = config.disks.iter().position(|disk| disk.name == *name) else { continue };
@@ -94,34 +92,26 @@ pub(super) fn warnings_of(config: &Config, steps: &[Step]) -> Vec<String> {
                     latencies.extend(config.bounds.keys().map(|path| &**path));
                 }
                 if !config.disks[at].scheduler.has_weights() {
-                    let on_it = config.exports.iter().filter(|export| export.disk == Some(at));
-                    groups_changed.extend(on_it.flat_map(|export| weighed_above(config, path_of(config, export))));
+                    weights.extend(config.exports.iter().filter(|export| export.disk == Some(at)).flat_map(above));
                 }
             }
-            (Of::Client(name), Becomes::Comes | Becomes::Key(_)) => {
-                rules.extend(config.clients.iter().filter(|rule| rule.name == *name));
+            (Of::Client(name), _) => {
+                clients.insert(name);
+                exports.extend(config.exports.iter().map(|export| &*export.name));
             }
             _ => {}
         }
     }
-    let mut seen = BTreeSet::new();
-    let groups_changed = groups_changed.into_iter().filter(|path| seen.insert(*path));
-    let weights = groups_changed.filter_map(|path| Some((path, why_ineffective_now(config, path)?)));
-    let latencies = latencies.into_iter().filter_map(|path| Some((path, why_late(config, path)?)));
-    let groups = weights.chain(latencies).map(|(path, why)| format!("group {path:?}: {why}"));
+    let weights = weights.into_iter().filter_map(|path| Some(("group", path, why_ineffective_now(config, path)?)));
+    let latencies = latencies.into_iter().filter_map(|path| Some(("group", path, why_late(config, path)?)));
     let comes = steps.iter().any(|step| matches!((&step.of, step.what), (Of::Export(_), Becomes::Comes)));
-    let large = comes.then(|| why_large(config)).flatten().map(|(export, why)| format!("export {export:?}: {why}"));
-    let vain = |rule| why_vain(config, rule).map(move |why| format!("client {:?}: {why}", rule.name));
-    let is_affected = |export: &&Export| {
-        steps.iter().any(|step| match (&step.of, step.what) {
-            (Of::Client(_), _) => true,
-            (Of::Export(name), Becomes::Comes | Becomes::Key("group")) => *name == export.name,
-            _ => false,
-        })
-    };
-    let shut = config.exports.iter().filter(is_affected);
-    let shut = shut.filter_map(|one| Some(format!("export {:?}: {}", one.name, why_for_nobody(config, one)?)));
-    groups.chain(large).chain(rules.into_iter().flat_map(vain)).chain(shut).collect()
+    let large = comes.then(|| why_large(config)).flatten().map(|(export, why)| ("export", export, why));
+    let rules = config.clients.iter().filter(|rule| clients.contains(&*rule.name));
+    let vain = rules.flat_map(|rule| why_vain(config, rule).map(move |why| ("client", &*rule.name, why)));
+    let shut = config.exports.iter().filter(|export| exports.contains(&*export.name));
+    let shut = shut.filter_map(|one| Some(("export", &*one.name, why_for_nobody(config, one)?)));
+    let all = weights.chain(latencies).chain(large).chain(vain).chain(shut);
+    all.map(|(sort, name, why)| format!("{sort} {name:?}: {why}")).collect()
 }
 
 fn path_of<'a>(config: &'a Config, export: &Export) -> &'a str {
@@ -174,12 +164,14 @@ fn no_weights(disk: &Disk) -> String {
     )
 }
 
-/// Why weights cannot act on a disk where they could (ineffective.5).
-fn why_small(config: &Config, name: &str) -> Option<String> {
-    let place = config.disks.iter().position(|disk| disk.name == name)?;
+/// Why a disk has no use, or weights cannot act on it where they could (ineffective.4, ineffective.5).
+fn why_useless(config: &Config, place: usize) -> Option<String> {
     let disk = &config.disks[place];
-    let groups: BTreeSet<_> =
-        config.exports.iter().filter(|one| one.disk == Some(place)).map(|one| one.group).collect();
+    let here = config.exports.iter().filter(|one| one.disk == Some(place));
+    let groups: BTreeSet<_> = here.map(|one| one.group).collect();
+    if groups.is_empty() {
+        return Some("no export is on this disk".into());
+    }
     let (places, at_once) = (disk.nr_requests?, 2 * config.limits.connection_requests);
     (disk.scheduler.has_weights() && groups.len() > 1 && places < at_once).then(|| {
         format!(
@@ -361,10 +353,7 @@ fn why_ineffective(config: &Config, path: &str) -> Option<String> {
     if own.is_empty() {
         let used = config.exports.iter().flat_map(|export| ancestors(config, export.group));
         let used: BTreeSet<_> = used.map(|group| group.path.as_str()).collect();
-        let hint = match suggestion(path, used.iter().copied()) {
-            hint if hint.is_empty() => "; an export is put into it with group = ".to_owned() + &format!("{path:?}"),
-            hint => hint,
-        };
+        let hint = hint(path, used, || format!("; an export is put into it with group = {path:?}"));
         return Some(format!("no export is in this group{hint}")); // ineffective.1
     }
     if config.bounds.contains_key(path) && group.weight == Weight::DEFAULT {

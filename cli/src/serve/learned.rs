@@ -31,12 +31,8 @@ const TEXT: u64 = 4096;
 /// A head: this, the text's length, its number, and when it was written, in nanoseconds since 1970.
 const MAGIC: &[u8; 8] = b"FLlearn1";
 const HEAD: usize = 32;
-/// One without a text: texts are numbered from 1.
-const CLEARED: [u8; HEAD] = head([0; 3]);
-/// How often it is written.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Where it is kept.
 pub(super) struct Kept {
     file: File,
     is_in_memory: bool,
@@ -44,21 +40,15 @@ pub(super) struct Kept {
     last: String,
 }
 
-struct PlaceHead {
-    len: u64,
-    number: u64,
-    at: u64,
+/// Written as [`Kept::head`] reads it.
+fn head(numbers: [u64; 3]) -> Vec<u8> {
+    let [len, number, at] = numbers.map(u64::to_le_bytes);
+    [*MAGIC, len, number, at].concat()
 }
 
-/// Written as [`Kept::head`] reads it.
-const fn head(numbers: [u64; 3]) -> [u8; HEAD] {
-    let mut head = [0; HEAD];
-    let mut at = 0;
-    while at < HEAD {
-        head[at] = if at < 8 { MAGIC[at] } else { numbers[at / 8 - 1].to_le_bytes()[at % 8] };
-        at += 1;
-    }
-    head
+/// One without a text: texts are numbered from 1.
+fn cleared() -> Vec<u8> {
+    head([0; 3])
 }
 
 impl Kept {
@@ -112,21 +102,22 @@ impl Kept {
     /// The latest text, and how old it is.
     fn read(&mut self) -> Option<(String, Duration)> {
         let mut heads: Vec<_> = (0..2).filter_map(|place| Some((place, self.head(place)?))).collect();
-        heads.sort_by_key(|(_, head)| head.number);
-        self.next = heads.last().map_or(1, |(_, head)| head.number.saturating_add(1));
-        heads.into_iter().rev().find_map(|(place, head)| {
-            let mut text = vec![0; head.len as usize];
+        heads.sort_by_key(|(_, [_, number, _])| *number);
+        self.next = heads.last().map_or(1, |(_, [_, number, _])| number.saturating_add(1));
+        heads.into_iter().rev().find_map(|(place, [len, _, at])| {
+            let mut text = vec![0; len as usize];
             self.file.read_exact_at(&mut text, place * PLACE + TEXT).ok()?;
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
-            Some((String::from_utf8(text).ok()?, now.saturating_sub(Duration::from_nanos(head.at))))
+            Some((String::from_utf8(text).ok()?, now.saturating_sub(Duration::from_nanos(at))))
         })
     }
 
-    fn head(&self, place: u64) -> Option<PlaceHead> {
+    /// The length of a text, its number, and when it was written.
+    fn head(&self, place: u64) -> Option<[u64; 3]> {
         let head = bytes_of_head(&self.file, place)?;
-        let number = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
-        let says = PlaceHead { len: number(8)?, number: number(16)?, at: number(24)? };
-        (head.starts_with(MAGIC) && says.number > 0 && says.len <= PLACE - TEXT).then_some(says)
+        let &[magic, len, number, at] = head.as_chunks().0 else { return None };
+        let [len, number, at] = [len, number, at].map(u64::from_le_bytes);
+        (magic == *MAGIC && number > 0 && len <= PLACE - TEXT).then_some([len, number, at])
     }
 
     /// learned.2
@@ -144,7 +135,7 @@ impl Kept {
         let place = self.next % 2 * PLACE;
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let at = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-        self.file.write_all_at(&CLEARED, place)?;
+        self.file.write_all_at(&cleared(), place)?;
         self.file.write_all_at(text.as_bytes(), place + TEXT)?;
         self.file.write_all_at(&head([text.len() as u64, self.next, at]), place)?;
         (self.next, self.last) = (self.next.saturating_add(1), text);
@@ -194,7 +185,7 @@ fn at_path(path: &Path, passed: Option<File>) -> Result<Kept, String> {
         _ => is_free(&file)?,
     }
     if file.metadata().map_err(fail)?.len() == 0 {
-        file.write_all_at(&CLEARED, 0).and_then(|()| file.sync_data()).map_err(fail)?;
+        file.write_all_at(&cleared(), 0).and_then(|()| file.sync_data()).map_err(fail)?;
     }
     Ok(Kept { file, is_in_memory: false, next: 1, last: String::new() })
 }
@@ -252,7 +243,7 @@ mod tests {
         let (text, age) = second.read().unwrap();
         assert!(text == "two" && age < Duration::from_secs(60), "{text} {age:?}");
         // The next one goes where "one" was: its head is cleared, and some of the text is there.
-        second.file.write_all_at(&CLEARED, second.next % 2 * PLACE).unwrap();
+        second.file.write_all_at(&cleared(), second.next % 2 * PLACE).unwrap();
         second.file.write_all_at(b"thr", second.next % 2 * PLACE + TEXT).unwrap();
         drop(second);
         let mut third = kept(&path);

@@ -34,7 +34,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::config;
 use crate::control;
-use crate::syntax::mistake::{Mistake, Severity, Source, Wrong, render};
+use crate::syntax::mistake::{Mistake, SettingPlace, Severity, Source, Wrong, render};
 use crate::syntax::place;
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
@@ -90,28 +90,28 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     let is_beside = |mistake: &&Mistake| flags.config.is_some() && mistake.says.contains("another server");
     let not_started = |wrong: Wrong| match (wrong.mistakes.iter().filter(is_beside).count(), wrong.mistakes.len()) {
         (0, _) => wrong.shown(NOT_STARTED),
-        (in_use, all) if in_use == all => wrong.shown_without_count() + &beside(&wrong.mistakes) + BESIDE,
+        (in_use, all) if in_use == all => {
+            render(Severity::Error, wrong.source.as_ref(), &wrong.mistakes) + &beside(&wrong.mistakes) + BESIDE
+        }
         (in_use, _) => wrong.shown(&format!("{in_use} of them because another server has it; {NOT_STARTED}")) + BESIDE,
     };
     let refused = |wrong| Complaint::Refused(not_started(wrong));
+    let no = |plan: &Plan, mistake| refused(plan.all(vec![mistake]));
     raise_file_limit();
     let take_over = |socket| TakeOver::begin(socket, flags.take_over_look);
     let mut take_over = flags.take_over.as_deref().map(take_over).transpose().map_err(Complaint::Failed)?;
-    let passed = match &mut take_over {
-        Some(TakeOver { taking, .. }) => Ok(Passed { sockets: taking.inherited(), learned: None }),
-        None => systemd::passed(),
+    let Passed { sockets, mut learned } = match &mut take_over {
+        Some(TakeOver { taking, .. }) => Passed { sockets: taking.inherited(), learned: None },
+        None => systemd::passed().map_err(|says| Complaint::typed(&[Mistake::in_flag("LISTEN_FDS", says)]))?,
     };
-    let (inherited, mut learned) = match passed {
-        Ok(Passed { sockets, learned }) => (Ok(sockets.into_iter().map(Arc::new).collect()), learned),
-        Err(why) => (Err(why), None),
-    };
-    let prepared =
-        prepare(flags, inherited).map_err(|wrong| match wrong.mistakes.iter().all(|one| one.at.is_some()) {
+    let prepared = prepare(flags, sockets.into_iter().map(Arc::new).collect()).map_err(|wrong| {
+        match wrong.mistakes.iter().all(|one| one.at.is_some()) {
             true => Complaint::InFile(not_started(wrong)),
             false => Complaint::Typed(not_started(wrong)),
-        })?;
+        }
+    })?;
     if flags.check {
-        let (in_force, warnings) = prepared.check(flags).map_err(|wrong| {
+        let (in_force, warnings) = prepared.check().map_err(|wrong| {
             if wrong.mistakes.iter().all(|one| is_beside(&one)) {
                 let warnings = ineffective::warnings_unopened(&prepared.config, &prepared.places);
                 eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
@@ -130,7 +130,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         Some(take_over) => take_over.open(&prepared)?,
         None => Server::bind(prepared.config.clone()).map_err(|error| {
             // A check finds more than the first mistake, but a lock that was waited for is not waited for again.
-            let all = if begun.elapsed() < PATIENCE { prepared.check(flags).err() } else { None };
+            let all = if begun.elapsed() < PATIENCE { prepared.check().err() } else { None };
             refused(all.unwrap_or_else(|| prepared.wrong(&[error])))
         })?,
     };
@@ -138,14 +138,16 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     if let Some(TakeOver { taking, .. }) = &mut take_over {
         learned = taking.beside(Kept::handed_as(prepared.learned.as_deref())).map(File::from);
     }
-    let mut kept = prepared.open_learned(learned, take_over.is_some()).map_err(refused)?;
+    let mut kept = Kept::open(prepared.learned.as_deref(), learned, take_over.is_none())
+        .map_err(|why| no(&prepared, prepared.places.server("learned").says(why)))?;
     if take_over.is_none() {
         kept.iter_mut().for_each(|kept| kept.tell(&server));
     }
     let taken = |name: &str| take_over.as_mut().and_then(|take_over| take_over.taking.beside(name));
-    let endpoints = prepared.open_control(taken).map_err(refused)?;
+    let endpoints = control::open(prepared.control.as_deref(), &prepared.config, taken)
+        .map_err(|(number, why)| no(&prepared, prepared.no_control(number, &why)))?;
     let confined = prepared.confinement.begin(&prepared.config);
-    confined.map_err(|why| refused(prepared.all(vec![prepared.cannot_keep(flags, why)])))?;
+    confined.map_err(|why| no(&prepared, prepared.places.server("keep_capabilities").says(why)))?;
     let foreign: Vec<_> = server.foreign().iter().map(|one| one.export.clone()).zip(prepared.lines(foreign)).collect();
     foreign.iter().for_each(|(_, line)| tracing::warn!("{line}"));
     run(flags, prepared, server, (endpoints, take_over, kept), foreign)
@@ -154,7 +156,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
 
 impl Plan {
     /// Whether a server of it would start: the configuration that would be in force, and its settings that cannot act.
-    fn check(&self, flags: &ServeArgs) -> Result<(Config, Vec<Mistake>), Wrong> {
+    fn check(&self) -> Result<(Config, Vec<Mistake>), Wrong> {
         // The backings opened here are closed again: that is not worth a line in the log.
         let quiet = tracing::subscriber::NoSubscriber::new();
         let checked = tracing::subscriber::with_default(quiet, || Server::check(&self.config));
@@ -166,7 +168,8 @@ impl Plan {
         mistakes.extend(closed);
         let learned = self.learned.iter().filter_map(|path| Kept::check(path).err());
         mistakes.extend(learned.map(|why| self.places.server("learned").says(why)));
-        mistakes.extend(self.confinement.check().err().map(|why| self.cannot_keep(flags, why)));
+        let kept = fairlift::confine::can_keep(&self.confinement.keep);
+        mistakes.extend(kept.err().map(|why| self.places.server("keep_capabilities").says(why.to_string())));
         match checked {
             Ok((in_force, mut warnings)) if mistakes.is_empty() => {
                 warnings.extend(ineffective::warnings(&in_force, &self.places));
@@ -181,16 +184,16 @@ impl Plan {
     fn foreign(&self, found: &[Foreign]) -> Result<Vec<Mistake>, Vec<Mistake>> {
         let is_refused = |one: &&Foreign| {
             let mut exports = self.config.exports.iter();
-            self.places.export(&one.export).at.is_none() && exports.any(|it| it.name == one.export && !it.read_only)
+            self.places.named("export", &one.export).at.is_none()
+                && exports.any(|it| it.name == one.export && !it.read_only)
         };
-        let refused: Vec<_> = found.iter().filter(is_refused).collect();
-        if refused.is_empty() {
-            let kept = |one: &Foreign| if one.is_kept { "it is served read-only: " } else { "" };
-            let says = |one: &Foreign| self.places.export(&one.export).says(kept(one).to_owned() + &one.why);
-            return Ok(found.iter().map(says).collect());
-        }
-        let says = |one: &Foreign| format!("{}; --read-only serves it as it is", one.why);
-        Err(refused.into_iter().map(|one| self.places.export(&one.export).says(says(one))).collect())
+        let of = |one: &Foreign, says: String| self.places.named("export", &one.export).says(says);
+        let refused = found.iter().filter(is_refused);
+        let refused: Vec<_> =
+            refused.map(|one| of(one, format!("{}; --read-only serves it as it is", one.why))).collect();
+        let kept = |one: &Foreign| if one.is_kept { "it is served read-only: " } else { "" };
+        let warnings = found.iter().map(|one| of(one, format!("{}{}", kept(one), one.why)));
+        if refused.is_empty() { Ok(warnings.collect()) } else { Err(refused) }
     }
 
     fn all(&self, mistakes: Vec<Mistake>) -> Wrong {
@@ -200,32 +203,13 @@ impl Plan {
     /// Why a place of control cannot be had.
     fn no_control(&self, number: usize, why: &str) -> Mistake {
         let at = self.control.iter().flatten().nth(number).map_or_else(String::new, |at| place::show(&at.address));
-        let place = self.places.control(number).unwrap_or_else(|| places::SettingPlace::in_flag("--control".into()));
+        let place = self.places.control(number).unwrap_or_else(|| SettingPlace::in_flag("--control"));
         place.says(format!("cannot listen for control at {at}: {why}"))
-    }
-
-    fn open_control(&self, taken: impl FnMut(&str) -> Option<OwnedFd>) -> Result<Vec<control::Opened>, Wrong> {
-        let opened = control::open(self.control.as_deref(), &self.config, taken);
-        opened.map_err(|(number, why)| self.all(vec![self.no_control(number, &why)]))
-    }
-
-    /// Opens what keeps what is learned, if anything does.
-    fn open_learned(&self, passed: Option<File>, takes_over: bool) -> Result<Option<Kept>, Wrong> {
-        let kept = Kept::open(self.learned.as_deref(), passed, !takes_over);
-        kept.map_err(|why| self.all(vec![self.places.server("learned").says(why)]))
     }
 
     /// Why a server of it does not start, with the places in the file.
     fn wrong(&self, errors: &[Error]) -> Wrong {
         self.all(errors.iter().map(|error| self.places.locate(error)).collect())
-    }
-
-    fn cannot_keep(&self, flags: &ServeArgs, why: String) -> Mistake {
-        let place = match flags.keep_capability.is_empty() {
-            true => self.places.server("keep_capabilities"),
-            false => places::SettingPlace::in_flag("--keep-capability".into()),
-        };
-        place.says(why)
     }
 
     fn lines(&self, mistakes: Vec<Mistake>) -> Vec<String> {
@@ -234,13 +218,9 @@ impl Plan {
 }
 
 /// Reads and checks everything that can be checked without opening what is to be served.
-fn prepare(flags: &ServeArgs, inherited: Result<Vec<Arc<OwnedFd>>, String>) -> Result<Plan, Wrong> {
+fn prepare(flags: &ServeArgs, inherited: Vec<Arc<OwnedFd>>) -> Result<Plan, Wrong> {
     let source = flags.config.as_deref().map(read_source).transpose()?;
     let mut mistakes = Vec::new();
-    let inherited = inherited.unwrap_or_else(|says| {
-        mistakes.push(Mistake::in_flag("LISTEN_FDS", says));
-        Vec::new()
-    });
     let dir = flags.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let file = source.as_ref().map(|source| config::read(source, dir, &mut mistakes));
     let plan = plan(flags, file, inherited, &mut mistakes);
@@ -317,14 +297,10 @@ fn run(
     let _control = start(endpoints)?;
     let blocks = handle.clone();
     let _watch = signals::watch(handle, reload)?;
-    match flags.log {
-        // A program that reads JSON may read both outputs.
-        log::Format::Json => announced.lines().for_each(|line| tracing::info!("{line}")),
-        _ => println_or_not(&announced),
-    }
+    let json = flags.log == log::Format::Json;
+    announce(&announced, json);
     drop(announced); // It has a line for each export.
     if has_block_devices {
-        let json = flags.log == log::Format::Json;
         std::thread::Builder::new().name("ready".into()).spawn(move || ready_with_block_devices(&blocks, json))?;
     } else {
         systemd::ready();
@@ -339,14 +315,17 @@ fn ready_with_block_devices(handle: &Handle, json: bool) {
     for device in handle.block_devices().into_iter().filter(|device| device.live) {
         let link = device.link.map_or_else(String::new, |link| format!(", {link}"));
         let again = if device.recovered { "again " } else { "" };
-        let line = format!("serving {} {again}as block device {}{link}", device.export, device.path);
-        if json {
-            tracing::info!("{line}");
-        } else {
-            println_or_not(&(line + "\n"));
-        }
+        announce(&format!("serving {} {again}as block device {}{link}\n", device.export, device.path), json);
     }
     systemd::ready();
+}
+
+/// A program that reads JSON may read both outputs.
+fn announce(text: &str, json: bool) {
+    match json {
+        true => text.lines().for_each(|line| tracing::info!("{line}")),
+        false => println_or_not(text),
+    }
 }
 
 /// The exports and their places: a line with the URI for each export and place, one for each place of control, then, if asked, things to try.

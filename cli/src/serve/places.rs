@@ -1,177 +1,109 @@
 //! Where in flags and file things were said, so that a later finding (a backing that cannot be opened, a weight that cannot act) is told
 //! with its line.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fairlift::Error;
-use fairlift::config::{Backing, Export};
+use fairlift::config::Backing;
 use fairlift::control::Of;
 use fairlift_lab::suggestion;
 
 use super::args::ServeArgs;
-use crate::config::section::{Placed, join};
-use crate::config::{self, File};
-use crate::control::ControlPlace;
+use crate::config::File;
+use crate::config::section::join;
 use crate::syntax::backing;
-use crate::syntax::mistake::Mistake;
-use crate::syntax::place::{self, ListenAt};
-use crate::ways;
-
-/// A key of the file, or a flag.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct SettingPlace {
-    /// Where in the file; `None`: in a flag.
-    pub(crate) at: Option<Range<usize>>,
-    /// How messages call it: `disk.ssd0.depth`, `--listen`.
-    pub(crate) key: String,
-}
-
-impl SettingPlace {
-    pub(crate) fn in_flag(flag: String) -> Self {
-        Self { at: None, key: flag }
-    }
-
-    /// The value of a key of the file.
-    pub(super) fn of<T>(placed: &Placed<T>, key: &str) -> Self {
-        Self { at: Some(placed.at.clone()), key: key.into() }
-    }
-
-    pub(crate) fn says(&self, says: impl Into<String>) -> Mistake {
-        Mistake { at: self.at.clone(), key: self.key.clone(), says: says.into() }
-    }
-}
+use crate::syntax::mistake::{Mistake, SettingPlace};
 
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Places {
-    exports: Vec<(String, SettingPlace)>,
-    /// By what messages call the backing.
-    backings: Vec<(String, SettingPlace)>,
-    /// By the address.
-    listeners: Vec<(String, SettingPlace)>,
-    /// Where exports listen by ways of their own, by the address.
-    sockets: Vec<(String, SettingPlace)>,
-    control: Vec<SettingPlace>,
-    /// By the directory in which files must lie.
-    roots: Vec<(String, SettingPlace)>,
-    /// The table of the server's keys.
-    server: Option<Range<usize>>,
-    pub(super) disks: Vec<(String, SettingPlace)>,
-    /// By the group's path: those that were given a weight, or a table.
-    pub(super) groups: Vec<(String, SettingPlace)>,
-    pub(super) clients: Vec<(String, SettingPlace)>,
+    /// The tables of the file and their values, by their paths.
+    spans: BTreeMap<String, Range<usize>>,
+    /// Flags, by the paths of the keys that they override (serve.1), and the places of what messages call by other words: `backing file:/srv/a.img`,
+    /// `listener unix:/run/a.sock`, `root /srv`, `control 0`.
+    others: BTreeMap<String, SettingPlace>,
 }
 
 impl Places {
-    pub(super) fn new(flags: &ServeArgs, file: &File) -> Self {
-        let mut places = Self::default();
-        let table =
-            |sort: &str, name: &str, at: &Range<usize>| SettingPlace { at: Some(at.clone()), key: join(sort, name) };
-        for config::Export { at, backing, settings: export, .. } in &file.exports {
-            let place = table("export", &export.name, at);
-            let key = format!("{}.backing", place.key);
-            places.backings.push((export.backing.about().opened, SettingPlace { at: Some(backing.clone()), key }));
-            places.exports.push((export.name.clone(), place));
+    pub(super) fn new(flags: &ServeArgs, file: &mut File) -> Self {
+        let mut places = Self { spans: std::mem::take(&mut file.spans), others: BTreeMap::new() };
+        for (key, flag) in [
+            ("keep_capabilities", (!flags.keep_capability.is_empty()).then(|| "--keep-capability".to_owned())),
+            ("listen", (!flags.listen.is_empty()).then(|| "--listen".into())),
+            ("tls", flags.tls.map(|_| "--tls".into())),
+            ("tls_certificates", flags.tls_certificates.as_ref().map(|_| "--tls-certificates".into())),
+            ("tls_verify_peer", flags.tls_verify_peer.then(|| "--tls-verify-peer".into())),
+            ("workers", flags.workers.map(|workers| format!("--workers {workers}"))),
+        ] {
+            flag.into_iter().for_each(|flag| places.put(join("server", key), SettingPlace::in_flag(flag)));
         }
-        for named in &flags.exports {
-            let place = SettingPlace::in_flag(format!("export {:?}", named.name));
-            places.backings.push((named.backing.about().opened, place.clone()));
-            places.exports.push((named.name.clone(), place));
+        let of_flags = flags.exports.iter().map(|named| (&named.name, &named.backing));
+        for (name, backing) in file.exports.iter().map(|export| (&export.name, &export.backing)).chain(of_flags) {
+            let place = places.backing(name);
+            places.others.entry(format!("backing {}", backing.about().opened)).or_insert(place);
         }
-        if flags.listen.is_empty() {
-            let place =
-                |one: &Placed<ListenAt>| (place::show(&one.value.address), SettingPlace::of(one, "server.listen"));
-            places.listeners = file.server.listen.iter().map(place).collect();
-        }
-        let root = |one: &Placed<PathBuf>| (one.value.display().to_string(), SettingPlace::of(one, "server.roots"));
-        places.roots = match flags.root.is_empty() {
-            true => file.server.roots.iter().map(root).collect(),
-            false => Vec::new(),
-        };
-        let is_on = |place: &&Placed<ControlPlace>| place.value.0.is_some();
-        let in_file = file.server.control.iter().filter(is_on).map(|one| SettingPlace::of(one, "server.control"));
-        let in_flags = flags.control.iter().map(|_| SettingPlace::in_flag("--control".into()));
-        places.control = if flags.control.is_empty() { in_file.collect() } else { in_flags.collect() };
-        places.server.clone_from(&file.server.at);
-        places.disks = file
-            .disks
-            .iter()
-            .map(|disk| (disk.settings.name.clone(), table("disk", &disk.settings.name, &disk.at)))
-            .collect();
-        let clients = file.clients.iter();
-        places.clients =
-            clients.map(|one| (one.settings.name.clone(), table("client", &one.settings.name, &one.at))).collect();
-        let tables = file.weighed.iter();
-        places.groups = tables.map(|one| (one.value.clone(), table("group", &one.value, &one.at))).collect();
         places
     }
 
-    /// Where an export listens by ways of its own; `is_set`: whether it has the key itself.
-    pub(super) fn listens(&mut self, export: &Export, is_set: impl Fn(&str) -> bool) {
-        for (way, path) in export.ways.iter().filter_map(|way| Some((way, way.path()?))) {
-            let place = match (is_set(way.key()), self.export(&export.name)) {
-                (true, place) => SettingPlace { key: format!("{}.{}", place.key, way.key()), ..place },
-                (false, _) => SettingPlace::in_flag(ways::flag(way.key())),
-            };
-            self.sockets.push((format!("unix:{}", path.display()), place));
-        }
+    pub(super) fn put(&mut self, path: String, place: SettingPlace) {
+        self.others.insert(path, place);
+    }
+
+    /// The place of a table or a key by its path, such as `disk.ssd0.depth`, if it was said.
+    pub(super) fn find(&self, path: &str) -> Option<SettingPlace> {
+        let in_file = || Some(SettingPlace { at: Some(self.spans.get(path)?.clone()), key: path.into() });
+        self.others.get(path).cloned().or_else(in_file)
+    }
+
+    /// The same of a key of a table; without a place where it was not said.
+    pub(super) fn key(&self, table: &str, key: &str) -> SettingPlace {
+        let path = join(table, key);
+        self.find(&path).unwrap_or_else(|| SettingPlace::in_flag(path))
+    }
+
+    /// An export, a disk or a client.
+    pub(super) fn named(&self, sort: &str, name: &str) -> SettingPlace {
+        self.find(&join(sort, name)).unwrap_or_else(|| SettingPlace::in_flag(format!("{sort} {name:?}")))
     }
 
     /// The object of a change, if it has a place.
     pub(super) fn of(&self, of: &Of) -> Option<SettingPlace> {
         match of {
-            Of::Export(name) => Some(self.export(name)),
-            Of::Disk(name) => Some(self.disk(name)),
+            Of::Export(name) => Some(self.named("export", name)),
+            Of::Disk(name) => Some(self.named("disk", name)),
             Of::Listener(address) => Some(self.listener(address)),
-            Of::Group(path) => find(&self.groups, path),
-            Of::Client(name) => Some(self.client(name)),
+            Of::Group(path) => self.find(&join("group", path)),
+            Of::Client(name) => Some(self.named("client", name)),
             Of::Server => None,
         }
     }
 
-    pub(super) fn export(&self, name: &str) -> SettingPlace {
-        find(&self.exports, name).unwrap_or_else(|| SettingPlace::in_flag(format!("export {name:?}")))
-    }
-
-    pub(super) fn disk(&self, name: &str) -> SettingPlace {
-        find(&self.disks, name).unwrap_or_else(|| SettingPlace::in_flag(format!("disk {name:?}")))
-    }
-
-    pub(super) fn client(&self, name: &str) -> SettingPlace {
-        find(&self.clients, name).unwrap_or_else(|| SettingPlace::in_flag(format!("client {name:?}")))
-    }
-
-    /// The addresses, all together.
-    pub(super) fn listen(&self) -> SettingPlace {
-        self.listeners.first().map_or_else(|| SettingPlace::in_flag("--listen".into()), |(_, place)| place.clone())
-    }
-
-    /// One of the addresses.
     pub(super) fn listener(&self, address: &str) -> SettingPlace {
-        find(&self.listeners, address).unwrap_or_else(|| self.listen())
+        self.find(&format!("listener {address}")).unwrap_or_else(|| self.server("listen"))
     }
 
-    pub(super) fn backing(&self, name: &str) -> SettingPlace {
-        let export = self.export(name);
-        let key = format!("{}.backing", export.key);
-        self.backings.iter().find(|(_, place)| place.key == key).map_or(export, |(_, place)| place.clone())
+    pub(super) fn backing(&self, export: &str) -> SettingPlace {
+        let key = join(&join("export", export), "backing");
+        self.find(&key).unwrap_or_else(|| self.named("export", export))
     }
 
     pub(super) fn control(&self, number: usize) -> Option<SettingPlace> {
-        self.control.get(number).cloned()
+        self.find(&format!("control {number}"))
     }
 
+    /// A key of the server, or its table where it has not the key.
     pub(super) fn server(&self, key: &str) -> SettingPlace {
-        let at = self.server.clone();
-        let key = if at.is_some() { format!("server.{key}") } else { key.to_owned() };
-        SettingPlace { at, key }
+        let path = join("server", key);
+        let in_table = || Some(SettingPlace { key: path.clone(), ..self.find("server")? });
+        self.find(&path).or_else(in_table).unwrap_or_else(|| SettingPlace::in_flag(key))
     }
 
     /// Why a change was refused, if that is an [`Error::Backing`], with its place.
     pub(super) fn locate_backing(&self, why: &str) -> Option<Mistake> {
-        let why = why.strip_prefix("backing ")?;
         let is_of = |what: &str| why.strip_prefix(what).is_some_and(|rest| rest.starts_with(": "));
-        let (_, place) = self.backings.iter().find(|(what, _)| is_of(what))?;
+        let (_, place) = self.others.iter().find(|(what, _)| is_of(what))?;
+        let why = why.strip_prefix("backing ")?;
         Some(place.says(why.strip_prefix("file:").unwrap_or(why)))
     }
 
@@ -181,19 +113,18 @@ impl Places {
             Error::Backing { what, why } => {
                 let path = what.strip_prefix("file:").unwrap_or(what);
                 let says = format!("{path}: {}", with_neighbour(path, why));
-                find(&self.backings, what).map_or_else(|| Mistake::in_flag("backing", &says), |place| place.says(&says))
+                let place = self.find(&format!("backing {what}"));
+                place.unwrap_or_else(|| SettingPlace::in_flag("backing")).says(says)
             }
             Error::Root { path, why } => {
                 let path = path.display().to_string();
-                find(&self.roots, &path)
-                    .unwrap_or_else(|| SettingPlace::in_flag("--root".into()))
-                    .says(format!("{path}: {why}"))
+                let place = self.find(&format!("root {path}"));
+                place.unwrap_or_else(|| SettingPlace::in_flag("--root")).says(format!("{path}: {why}"))
             }
-            Error::Export { name, why } => self.export(name).says(why),
-            Error::Disk { name, why } => self.disk(name).says(why),
+            Error::Export { name, why } => self.named("export", name).says(why),
+            Error::Disk { name, why } => self.named("disk", name).says(why),
             Error::Listen { address, why } => {
-                let place = find(&self.listeners, address).or_else(|| find(&self.sockets, address));
-                let place = place.unwrap_or_else(|| SettingPlace::in_flag("--listen".into()));
+                let place = self.listener(address);
                 let cure = match why.ends_with("server is listening there") {
                     true => format!(
                         "; give this server an address of its own ({}), or look at the other server (fairlift status)",
@@ -228,8 +159,4 @@ fn with_neighbour(path: &str, why: &str) -> String {
     let names: Vec<_> = files.filter_map(|one| one.file_name().into_string().ok()).collect();
     let hint = suggestion(&name.to_string_lossy(), names.iter().map(String::as_str));
     missing + &hint + rest
-}
-
-fn find(all: &[(String, SettingPlace)], name: &str) -> Option<SettingPlace> {
-    all.iter().find(|(one, _)| one == name).map(|(_, place)| place.clone())
 }

@@ -14,17 +14,14 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fairlift::access::Rule;
-use fairlift::config::{
-    Address, Backing, Config, Disk, Export, FileAt, Limits, Listener, Ram, Root, SocketMode, Tls, WayIn,
-};
+use fairlift::config::{Address, Backing, Config, Disk, Export, FileAt, Limits, Listener, Ram, Root, Tls, WayIn};
 use fairlift::control::{check_floors, check_name};
 use fairlift_core::ceiling::{Bounds, Ceiling};
 use fairlift_core::{GroupId, sched};
 
 use super::args::ServeArgs;
 use super::confine::Confinement;
-use super::places::{Places, SettingPlace};
+use super::places::Places;
 use crate::config::faults;
 use crate::config::keys::why_unverified;
 use crate::config::section::{Placed, join};
@@ -33,19 +30,13 @@ use crate::control::ControlAt;
 use crate::syntax::backing::Named;
 use crate::syntax::certificates::{self, Certificate};
 use crate::syntax::groups::Tree;
-use crate::syntax::mistake::{Mistake, Source};
+use crate::syntax::mistake::{Mistake, SettingPlace, Source};
 use crate::syntax::place;
 use crate::syntax::place::ListenAt;
 use crate::syntax::scheduler::{check_setting, tunables};
 use crate::syntax::units::show_size;
+use crate::ways;
 use fairlift_lab::suggestion;
-
-/// How many groups have exports on a disk of the file, or (`None`) on those that are made for exports that name no disk,
-/// which count together: which of them share a device is known only when they are opened.
-fn groups_on(exports: &[Export], disk: Option<usize>) -> usize {
-    let here = exports.iter().filter(|export| export.disk == disk);
-    here.map(|export| export.group).collect::<BTreeSet<_>>().len()
-}
 
 /// The configuration of a server, with the place of each part.
 #[derive(Debug)]
@@ -56,7 +47,6 @@ pub(crate) struct Plan {
     /// The digest of the certificate.
     pub(crate) certificate: Option<Vec<u8>>,
     pub(crate) confinement: Confinement,
-    /// The file that keeps what is learned.
     pub(crate) learned: Option<PathBuf>,
     /// The server's name among gateways, if the file says one.
     pub(crate) gateway: Option<String>,
@@ -76,17 +66,28 @@ pub(crate) fn plan(
 ) -> Plan {
     let from_file = file.is_some();
     let mut file = file.unwrap_or_default();
-    let mut places = Places::new(flags, &file);
+    let mut places = Places::new(flags, &mut file);
     let exports = exports(flags, &mut file, from_file, &mut places, mistakes);
     weigh(flags, &mut file.groups, &exports, &mut places, mistakes);
     limit(flags, &file.groups, &exports, &mut file.bounds, mistakes);
-    let (disks, disk_default) = disks(flags, &file, &exports, mistakes);
-    let (listeners, certificate) = listeners(flags, &file.server, (inherited, &exports), mistakes);
-    let control = control(flags, &file.server, &listeners, mistakes);
-    let limits = file.server.limits;
-    let workers = workers(flags, &file.server, mistakes);
+    let (disks, disk_default) = disks(flags, &file, &exports, &places, mistakes);
     let verifies = flags.tls_verify_peer || file.server.tls_verify_peer;
-    let clients = clients(verifies, &file, mistakes);
+    let listen = said("--listen", &flags.listen, &file.server.listen);
+    let certificate = certificate(flags, &file.server, (&listen, verifies), &places, mistakes);
+    let listeners = listeners(flags, &file.server, (listen, inherited, &exports), &mut places, mistakes);
+    let control = control(flags, &file.server, &listeners, &mut places, mistakes);
+    let limits = file.server.limits;
+    let workers = workers(flags, &file.server, &places, mistakes);
+    // Only a certificate that is verified says who a client is.
+    for rule in &file.clients {
+        let place = || places.key(&join("client", &rule.name), "certificate");
+        mistakes.extend(why_unverified(rule, verifies).map(|why| place().says(why)));
+    }
+    let mut roots = Vec::new();
+    for Placed { value: path, place } in said("--root", &flags.root, &file.server.roots) {
+        places.put(format!("root {}", path.display()), place.clone());
+        roots.push(Root { path, source: place.key });
+    }
     let config = Config {
         bounds: file.bounds.into(),
         groups: file.groups.into_groups().into(),
@@ -103,13 +104,12 @@ pub(crate) fn plan(
         },
         revoked: certificate.as_ref().map(|certificate| Arc::clone(&certificate.revoked)).unwrap_or_default(),
         tls: certificate.as_ref().map(|certificate| Arc::clone(&certificate.config)),
-        clients,
+        clients: file.clients,
         delegated: file.delegated,
-        roots: roots(flags, &file.server),
+        roots,
     };
     if let Err((path, says)) = check_floors(&config) {
-        let at = file.floors.iter().find(|floor| floor.value == path).map(|floor| floor.at.clone());
-        mistakes.push(Mistake { at, key: join(&join("group", &path), "min"), says });
+        mistakes.push(places.key(&join("group", &path), "min").says(says));
     }
     let confinement = Confinement::new(flags, &file.server);
     Plan {
@@ -125,28 +125,14 @@ pub(crate) fn plan(
     }
 }
 
-/// The rights of clients. Only a certificate that is verified says who a client is.
-fn clients(verifies: bool, file: &File, mistakes: &mut Vec<Mistake>) -> Vec<Rule> {
-    for config::Allowed { certificate, settings, .. } in &file.clients {
-        mistakes.extend(why_unverified(settings, verifies).map(|why| Mistake {
-            at: certificate.clone(),
-            key: join("client", &settings.name) + ".certificate",
-            says: why.into(),
-        }));
-    }
-    file.clients.iter().map(|client| client.settings.clone()).collect()
-}
-
-/// The directories that files must lie in (serve.1).
-fn roots(flags: &ServeArgs, server: &Server) -> Vec<Root> {
-    let in_file =
-        || server.roots.iter().map(|placed| Root { path: placed.value.clone(), source: "server.roots".into() });
-    let in_flags = flags.root.iter().map(|path| Root { path: path.clone(), source: "--root".into() });
-    if flags.root.is_empty() { in_file().collect() } else { in_flags.collect() }
+/// The values of a list, each with its place (serve.1).
+fn said<T: Clone>(flag: &str, given: &[T], in_file: &[Placed<T>]) -> Vec<Placed<T>> {
+    let in_flags = given.iter().map(|value| Placed { value: value.clone(), place: SettingPlace::in_flag(flag) });
+    if given.is_empty() { in_file.to_vec() } else { in_flags.collect() }
 }
 
 /// How many workers, if that was said: each one's part of the memory takes the largest request.
-fn workers(flags: &ServeArgs, server: &Server, mistakes: &mut Vec<Mistake>) -> Option<usize> {
+fn workers(flags: &ServeArgs, server: &Server, places: &Places, mistakes: &mut Vec<Mistake>) -> Option<usize> {
     let workers = flags.workers.map(usize::from).or(server.workers)?;
     let (memory, request) = (server.limits.memory, u64::from(server.limits.request_max));
     // That `memory` takes one request has been looked at.
@@ -159,8 +145,7 @@ fn workers(flags: &ServeArgs, server: &Server, mistakes: &mut Vec<Mistake>) -> O
             memory / request,
             show_size(request * workers as u64)
         );
-        let in_file = server.mistake("workers", &says).filter(|_| flags.workers.is_none());
-        mistakes.push(in_file.unwrap_or_else(|| Mistake::in_flag(&format!("--workers {workers}"), says)));
+        mistakes.push(places.server("workers").says(says));
     }
     Some(workers)
 }
@@ -168,25 +153,18 @@ fn workers(flags: &ServeArgs, server: &Server, mistakes: &mut Vec<Mistake>) -> O
 /// The weights of `--weight` (serve.5).
 fn weigh(flags: &ServeArgs, groups: &mut Tree, exports: &[Export], places: &mut Places, mistakes: &mut Vec<Mistake>) {
     for (name, weight) in &flags.weight {
-        let flag = format!("--weight {name}={weight}");
-        let group = match group_of(name, groups, exports) {
-            Ok(group) => group,
-            Err(says) => {
-                mistakes.push(Mistake::in_flag(&flag, says));
-                continue;
+        let flag = SettingPlace::in_flag(format!("--weight {name}={weight}"));
+        match group_of(name, groups, exports) {
+            Ok(GroupId::ROOT) => {
+                mistakes
+                    .push(flag.says("there is no group \"/\" with siblings, so that its weight would mean something"));
             }
-        };
-        if group == GroupId::ROOT {
-            mistakes.push(Mistake::in_flag(
-                &flag,
-                "there is no group \"/\" with siblings, so that its weight would mean something",
-            ));
-            continue;
+            Ok(group) => {
+                groups.weigh(group, *weight);
+                places.put(join("group", groups.path(group)), flag);
+            }
+            Err(says) => mistakes.push(flag.says(says)),
         }
-        groups.weigh(group, *weight);
-        let path = groups.path(group).to_owned();
-        places.groups.retain(|(known, _)| *known != path); // The flag wins (serve.1).
-        places.groups.push((path, SettingPlace::in_flag(flag)));
     }
 }
 
@@ -233,20 +211,12 @@ fn exports(
     mistakes: &mut Vec<Mistake>,
 ) -> Vec<Export> {
     let mut exports: Vec<Export> = Vec::new();
-    let mut add = |mut export: Export, is_set: &dyn Fn(&str) -> bool, mistakes: &mut Vec<Mistake>| {
-        let wrong = flags.ways.fill(&export.name, is_set, false, &mut export.ways);
-        mistakes.extend(wrong.into_iter().map(|(flag, says)| Mistake::in_flag(&flag, says)));
-        places.listens(&export, is_set);
-        exports.push(export);
-    };
-    for config::Export { backing: at, places: keys, settings, .. } in &file.exports {
+    for settings in &file.exports {
         let backing = faults::settle(&settings.backing).unwrap_or_else(|says| {
-            let key = join("export", &settings.name) + ".backing";
-            mistakes.push(Mistake { at: Some(at.clone()), key, says });
+            mistakes.push(places.backing(&settings.name).says(says));
             settings.backing.clone()
         });
-        let export = Export { backing, read_only: settings.read_only || flags.read_only, ..settings.clone() };
-        add(export, &|key| keys.contains_key(key), mistakes);
+        exports.push(Export { backing, read_only: settings.read_only || flags.read_only, ..settings.clone() });
     }
     let usual = Named { name: "ram".into(), backing: Ram { size: 1 << 30 }.into() };
     let alone = (flags.exports.is_empty() && !from_file).then_some(&usual);
@@ -264,30 +234,35 @@ fn exports(
             refuse(says);
             named.backing.clone()
         });
-        if file.exports.iter().any(|export| export.settings.name == named.name) {
+        if file.exports.iter().any(|export| export.name == named.name) {
             refuse("the config file defines it too; names must be unique: NAME=BACKING".into());
         } else if let Some(first) = flags.exports[..number].iter().position(|other| other.name == named.name) {
             let (first, second) = (first + 1, number + 1);
             refuse(format!("is defined twice (backings {first} and {second}); names must be unique: NAME=BACKING"));
         }
-        let export = Export {
+        exports.push(Export {
             read_only: flags.read_only,
             group: file.groups.own(&named.name).unwrap_or(GroupId::ROOT),
             ..Export::new(&named.name, backing)
-        };
-        add(export, &|_| false, mistakes);
+        });
     }
     let mut taken = BTreeMap::new();
-    for (export, way) in exports.iter().flat_map(|export| export.ways.iter().map(move |way| (export, way))) {
-        let (name, Some(sole)) = (&export.name, way.sole()) else { continue };
-        if let Some(other) = taken.insert((way.key(), sole.clone()), name) {
-            let says = format!("exports {other:?} and {name:?} cannot both have {sole}");
-            let in_file = file.exports.iter().find(|export| export.settings.name == *name);
-            mistakes.push(match in_file.and_then(|export| export.places.get(way.key())) {
-                Some(at) => Mistake { at: Some(at.clone()), key: join(&join("export", name), way.key()), says },
-                None => Mistake::in_flag(way.key(), says),
-            });
+    for export in &mut exports {
+        let (name, path) = (&export.name, join("export", &export.name));
+        let key = |key: &str| places.find(&join(&path, key));
+        let wrong = flags.ways.fill(name, |way| key(way).is_some(), false, &mut export.ways);
+        mistakes.extend(wrong.into_iter().map(|(flag, says)| Mistake::in_flag(&flag, says)));
+        let mut sockets = Vec::new();
+        for way in export.ways.iter() {
+            let place = key(way.key()).unwrap_or_else(|| SettingPlace::in_flag(ways::flag(way.key())));
+            if let Some(sole) = way.sole()
+                && let Some(other) = taken.insert((way.key(), sole.clone()), name)
+            {
+                mistakes.push(place.says(format!("exports {other:?} and {name:?} cannot both have {sole}")));
+            }
+            sockets.extend(way.path().map(|path| (format!("listener unix:{}", path.display()), place)));
         }
+        sockets.into_iter().for_each(|(socket, place)| places.put(socket, place));
     }
     if exports.is_empty() && mistakes.is_empty() {
         let says = "no export to serve: add [export.NAME] to the config file, or NAME=BACKING to the command line";
@@ -307,32 +282,32 @@ fn config_file(backing: &Backing) -> Option<std::path::Display<'_>> {
 }
 
 /// The disks of the file, then the default one (serve.2).
-fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<Mistake>) -> (Vec<Disk>, Disk) {
-    let usual = |place| flags.scheduler.unwrap_or_else(|| sched::Kind::usual(groups_on(exports, place), false));
+fn disks(
+    flags: &ServeArgs,
+    file: &File,
+    exports: &[Export],
+    places: &Places,
+    mistakes: &mut Vec<Mistake>,
+) -> (Vec<Disk>, Disk) {
+    // Disks that are made for exports which name none count together: which of these share a device is known only when they are opened.
+    let usual = |place| {
+        let here = exports.iter().filter(|export| export.disk == place).map(|export| export.group);
+        flags.scheduler.unwrap_or_else(|| sched::Kind::usual(here.collect::<BTreeSet<_>>().len(), false))
+    };
     let scheduler = usual(None);
     let mut disks = Vec::new();
     for (place, disk) in file.disks.iter().enumerate() {
-        let shares = disk.settings.shares.is_some();
-        let own = disk.scheduler.or(shares.then_some(sched::Kind::Fair));
-        let scheduler = own.unwrap_or_else(|| usual(Some(place)));
-        let mut set = Vec::new();
+        let scheduler = match disk.shares {
+            _ if !disk.is_usual => disk.scheduler,
+            Some(_) => sched::Kind::Fair,
+            None => usual(Some(place)),
+        };
         for (name, value) in &disk.set {
-            match check_setting(scheduler, &name.value, &value.value) {
-                Ok(()) => set.push((name.value.clone(), value.value.clone())),
-                Err((of_name, says)) => mistakes.push(Mistake {
-                    at: Some(if of_name { name.at.clone() } else { value.at.clone() }),
-                    key: join(&format!("{}.set", join("disk", &disk.settings.name)), &name.value),
-                    says,
-                }),
-            }
+            let place = || places.key(&join(&join("disk", &disk.name), "set"), name);
+            mistakes.extend(check_setting(scheduler, name, value).err().map(|(_, says)| place().says(says)));
         }
-        disks.push(Disk {
-            scheduler,
-            is_usual: disk.scheduler.or(flags.scheduler).is_none() && !shares,
-            set,
-            depth: disk.settings.depth.or(flags.depth),
-            ..disk.settings.clone()
-        });
+        let is_usual = disk.is_usual && flags.scheduler.is_none() && disk.shares.is_none();
+        disks.push(Disk { scheduler, is_usual, depth: disk.depth.or(flags.depth), ..disk.clone() });
     }
     let is_usual = flags.scheduler.is_none();
     let mut usual = Disk { depth: flags.depth, is_usual, ..Disk::new("default", scheduler) };
@@ -347,7 +322,7 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
             continue;
         }
         for (place, disk) in disks.iter_mut().chain([&mut usual]).enumerate().filter(|(_, disk)| has(disk)) {
-            let in_file = file.disks.get(place).is_some_and(|disk| disk.set.iter().any(|(one, _)| one.value == *name));
+            let in_file = file.disks.get(place).is_some_and(|disk| disk.set.iter().any(|(one, _)| one == name));
             if !in_file {
                 disk.set.retain(|(one, _)| one != name); // Given twice, the last one holds.
                 disk.set.push((name.clone(), value.clone()));
@@ -357,82 +332,51 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
     (disks, usual)
 }
 
-/// Where clients connect, and the certificate (serve.3).
+/// Where clients connect (serve.3).
 fn listeners(
     flags: &ServeArgs,
     server: &Server,
-    (inherited, exports): (Vec<Arc<OwnedFd>>, &[Export]),
+    (mut all, inherited, exports): (Vec<Placed<ListenAt>>, Vec<Arc<OwnedFd>>, &[Export]),
+    places: &mut Places,
     mistakes: &mut Vec<Mistake>,
-) -> (Vec<Listener>, Option<Certificate>) {
-    let usual_tls = flags.tls.or(server.tls);
-    let mut places: Vec<(ListenAt, Option<&Placed<ListenAt>>)> = if flags.listen.is_empty() {
-        server.listen.iter().map(|placed| (placed.value.clone(), Some(placed))).collect()
-    } else {
-        flags.listen.iter().map(|place| (place.clone(), None)).collect()
-    };
-    let plain = |address: Address| (address.into(), None);
-    places.extend(inherited.into_iter().map(|socket| plain(Address::Inherited(socket))));
-    if places.is_empty() {
+) -> Vec<Listener> {
+    let plain = |address: Address| Placed { value: address.into(), place: SettingPlace::in_flag("--listen") };
+    all.extend(inherited.into_iter().map(|socket| plain(Address::Inherited(socket))));
+    if all.is_empty() {
         match place::default_socket() {
-            Ok(path) => places.push(plain(Address::Unix(path))),
+            Ok(path) => all.push(plain(Address::Unix(path))),
             Err(says) => mistakes.push(Mistake::in_flag("--listen", says)),
         }
     }
-    let at = |placed: Option<&Placed<ListenAt>>| match placed {
-        Some(one) => SettingPlace::of(one, "server.listen"),
-        None => SettingPlace::in_flag("--listen".into()),
-    };
+    let usual_tls = flags.tls.or(server.tls).unwrap_or_default();
+    let insecure = flags.insecure || server.insecure;
     // The second of two would find the first, and take it for another server's. (A port that the kernel chooses is never another's.)
     let sockets = exports.iter().flat_map(|export| export.ways.iter()).filter_map(WayIn::path);
     let mut taken: BTreeSet<_> = sockets.map(|path| Address::Unix(path.to_owned()).to_string()).collect();
-    for (ListenAt { address, .. }, placed) in &places {
-        let is_chosen = place::tcp_address(address).is_some_and(|tcp| tcp.port() == 0);
+    let listener = |Placed { value: ListenAt { address, tls, socket }, place: at }: Placed<ListenAt>| {
+        let is_chosen = place::tcp_address(&address).is_some_and(|tcp| tcp.port() == 0);
         if !is_chosen && !taken.insert(address.to_string()) {
-            let says =
-                format!("{address} is an address of this server already: another listener, or the socket of an export");
-            mistakes.push(at(*placed).says(says));
+            let why = "is an address of this server already: another listener, or the socket of an export";
+            mistakes.push(at.says(format!("{address} {why}")));
         }
-    }
-    // One place with TLS is enough to need the certificate.
-    let encrypts = |tls: &Tls| *tls != Tls::Off;
-    let single = places.iter().filter_map(|(place, _)| place.tls).find(encrypts);
-    let config = certificate(flags, server, usual_tls.filter(encrypts).or(single).or(usual_tls), mistakes);
-    let usual_tls = usual_tls.unwrap_or_default();
-
-    let insecure = flags.insecure || server.insecure;
-    for (ListenAt { address, tls, .. }, placed) in &places {
         let tls = tls.unwrap_or(usual_tls);
-        if tls == Tls::Required || insecure || !place::is_remote(address) {
-            continue;
+        if tls != Tls::Required && !insecure && place::is_remote(&address) {
+            let why = match tls {
+                Tls::Optional => "TLS is on but not required, so clients may still use plain text",
+                _ => "without TLS the data can be read and changed on the way",
+            };
+            let remedy = match at.at {
+                Some(_) => "tls = \"require\" with tls_certificates = \"DIR\", or insecure = true",
+                None => "--tls require --tls-certificates DIR, or --insecure",
+            };
+            let shown = place::show(&address);
+            let says = format!("other machines can reach {shown}, and {why}; set {remedy} if you trust the network");
+            mistakes.push(at.says(says));
         }
-        let why = match tls {
-            Tls::Optional => "TLS is on but not required, so clients may still use plain text",
-            _ => "without TLS the data can be read and changed on the way",
-        };
-        let shown = place::show(address);
-        let says = format!("other machines can reach {shown}, and {why}; set");
-        mistakes.push(match placed {
-            Some(placed) => Mistake {
-                at: Some(placed.at.clone()),
-                key: "server.listen".into(),
-                says: format!(
-                    "{says} tls = \"require\" with tls_certificates = \"DIR\", or insecure = true if you trust the network"
-                ),
-            },
-            None => Mistake::in_flag(
-                "--listen",
-                format!("{says} --tls require --tls-certificates DIR, or --insecure if you trust the network"),
-            ),
-        });
-    }
-    let listener = |(ListenAt { address, tls, rights }, placed): (ListenAt, Option<&Placed<ListenAt>>)| {
-        let socket = rights.numbers().unwrap_or_else(|says| {
-            mistakes.push(at(placed).says(says));
-            SocketMode::default()
-        });
-        Listener { address, tls: tls.unwrap_or(usual_tls), socket }
+        places.put(format!("listener {}", place::show(&address)), at);
+        Listener { address, tls, socket }
     };
-    (places.into_iter().map(listener).collect(), config)
+    all.into_iter().map(listener).collect()
 }
 
 /// Where the server is looked at and changed; `None`: where it usually is.
@@ -440,79 +384,69 @@ fn control(
     flags: &ServeArgs,
     server: &Server,
     listeners: &[Listener],
+    places: &mut Places,
     mistakes: &mut Vec<Mistake>,
 ) -> Option<Vec<ControlAt>> {
-    let in_file = server.control.iter().map(|placed| (&placed.value, SettingPlace::of(placed, "server.control")));
-    let in_flags = flags.control.iter().map(|place| (place, SettingPlace::in_flag("--control".into())));
-    let wanted: Vec<_> = if flags.control.is_empty() { in_file.collect() } else { in_flags.collect() };
+    let wanted = said("--control", &flags.control, &server.control);
     if wanted.is_empty() {
         return None;
     }
-    // A port that the kernel chooses is never another's.
-    let name = |address: &Address| Some(place::show(address)).filter(|name| !name.ends_with(":0"));
-    let mut taken: Vec<_> = listeners.iter().map(|listener| (name(&listener.address), "clients of exports")).collect();
+    let of_listeners = listeners.iter().map(|listener| (place::show(&listener.address), "clients of exports"));
+    let mut taken: BTreeMap<_, _> = of_listeners.collect();
     let mut all = Vec::new();
-    for (place, at) in &wanted {
-        let Some(place) = &place.0 else {
+    for Placed { value, place: at } in &wanted {
+        let Some(place) = &value.0 else {
             if wanted.len() > 1 {
                 mistakes.push(at.says("\"off\" stands alone: with it there is no control server"));
             }
             continue;
         };
-        let shown = name(&place.address);
-        if let Some((_, whose)) = shown.as_ref().and_then(|_| taken.iter().find(|(name, _)| *name == shown)) {
-            mistakes.push(at.says(format!("{} is for {whose} already", place::show(&place.address))));
-        }
-        taken.push((shown, "control"));
+        let shown = place::show(&place.address);
+        // A port that the kernel chooses is never another's.
+        let whose = taken.insert(shown.clone(), "control").filter(|_| !shown.ends_with(":0"));
+        mistakes.extend(whose.map(|whose| at.says(format!("{shown} is for {whose} already"))));
+        places.put(format!("control {}", all.len()), at.clone());
         all.push(place.clone());
     }
     Some(all)
 }
 
+/// The certificate of the server, where any listener encrypts.
 fn certificate(
     flags: &ServeArgs,
     server: &Server,
-    configured: Option<Tls>,
+    (listen, verifies): (&[Placed<ListenAt>], bool),
+    places: &Places,
     mistakes: &mut Vec<Mistake>,
 ) -> Option<Certificate> {
-    let verify = flags.tls_verify_peer || server.tls_verify_peer;
-    let place = |flag_given: bool, key: &str, says: String| {
-        let in_file = || ["tls_certificates", "tls_verify_peer"].iter().find_map(|key| server.mistake(key, &says));
-        let in_file = if flag_given { None } else { in_file() };
-        match in_file {
-            Some(mistake) => Mistake { key: format!("server.{}", key.replace('-', "_")), ..mistake },
-            None => Mistake::in_flag(&format!("--{key}"), says),
-        }
-    };
+    let mut of_listeners = listen.iter().filter_map(|placed| placed.value.tls);
+    let usual = flags.tls.or(server.tls);
+    let encrypts = usual.is_some_and(|tls| tls != Tls::Off) || of_listeners.any(|tls| tls != Tls::Off);
     let directory = flags.tls_certificates.as_ref().or(server.tls_certificates.as_ref());
-    match (configured, directory) {
-        (None, Some(_)) => {
+    let wrong = match directory {
+        Some(directory) if encrypts => match certificates::load(directory, verifies) {
+            Ok(certificate) => return Some(certificate),
+            Err(says) => places.server("tls_certificates").says(says),
+        },
+        None if encrypts => {
+            let place = places.find("server.tls").unwrap_or_else(|| SettingPlace::in_flag("--tls"));
+            let name = if place.at.is_some() { "tls_certificates = \"DIR\"" } else { "--tls-certificates DIR" };
+            place.says(format!(
+                "needs a certificate: name the directory with server-cert.pem and server-key.pem: {name}"
+            ))
+        }
+        Some(_) if usual.is_none() => {
             let says = "has no effect, because TLS is off by default; set tls to \"require\", \"on\" (if the client asks) \
                         or \"off\"";
-            mistakes.push(place(flags.tls_certificates.is_some(), "tls-certificates", says.into()));
-            None
+            places.server("tls_certificates").says(says)
         }
-        (None, None) if verify => {
-            let says = "has no effect, because TLS is off by default";
-            mistakes.push(place(flags.tls_verify_peer, "tls-verify-peer", says.into()));
-            None
+        None if usual.is_none() && verifies => {
+            places.server("tls_verify_peer").says("has no effect, because TLS is off by default")
         }
-        (None | Some(Tls::Off), _) => None,
-        (Some(_), None) => {
-            let says = "needs a certificate: name the directory with server-cert.pem and server-key.pem";
-            let in_file = server.mistake("tls", &format!("{says}: tls_certificates = \"DIR\""));
-            let in_flag = || Mistake::in_flag("--tls", format!("{says}: --tls-certificates DIR"));
-            mistakes.push(in_file.filter(|_| flags.tls.is_none()).unwrap_or_else(in_flag));
-            None
-        }
-        (Some(_), Some(directory)) => match certificates::load(directory, verify) {
-            Ok(certificate) => Some(certificate),
-            Err(says) => {
-                mistakes.push(place(flags.tls_certificates.is_some(), "tls-certificates", says));
-                None
-            }
-        },
-    }
+        _ => return None,
+    };
+    mistakes.push(wrong);
+    None
 }
 
 #[cfg(test)]

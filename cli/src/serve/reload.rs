@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fairlift::Handle;
 use fairlift::config::{Address, Backing, Config};
-use fairlift::control::{Edit, FROM_START_TO_END, Impossible, Made, Of, Refused, State, Step, View, difference};
+use fairlift::control::{Edit, FROM_START_TO_END, Impossible, Made, Of, Refused, State, Step, difference};
 
 use super::args::ServeArgs;
-use super::places::{Places, missing};
+use super::places::missing;
 use super::{Plan, ineffective, prepare};
 use crate::config::wanted::wanted;
 use crate::control::{Changes, ConfigFile, ControlAt, Endpoint, Locks, NotRead, ReadAgain};
@@ -23,13 +23,11 @@ use crate::syntax::place;
 /// How often the file is read for one reload that meets other changes. Chosen: a change takes milliseconds, and few come that often.
 const TRIES: u32 = 20;
 
-/// The parts needed to read the file again.
 pub(crate) struct Reload {
     flags: ServeArgs,
     /// The places of control, in the order in which they were said.
     endpoints: Vec<Arc<Endpoint>>,
     foreign: Vec<Foreign>,
-    /// The last file.
     last: Mutex<Arc<Plan>>,
     /// Held while the file is read, which may last for ever: not by those who only look at `last`.
     reading: Mutex<()>,
@@ -45,18 +43,15 @@ struct Foreign {
 }
 
 impl Reload {
-    /// Of a server that was started with these.
     pub(super) fn new(
         flags: ServeArgs,
         prepared: Arc<Plan>,
         endpoints: Vec<Arc<Endpoint>>,
         foreign: Vec<(String, String)>,
     ) -> Self {
-        let found = |(export, line): (String, String)| {
-            let backing = backing(&prepared.config, &export);
-            Foreign { export, backing, line }
-        };
-        let foreign = foreign.into_iter().map(found).collect();
+        let backing = |export: &str| backing(&prepared.config, export);
+        let foreign = foreign.into_iter().map(|(export, line)| Foreign { backing: backing(&export), export, line });
+        let foreign = foreign.collect();
         Self { flags, endpoints, foreign, last: Mutex::new(prepared), reading: Mutex::new(()) }
     }
 
@@ -76,12 +71,18 @@ impl Reload {
             Address::Inherited(socket) => Some(socket.clone()),
             _ => None,
         });
-        let prepared = prepare(&self.flags, Ok(inherited.collect())).map_err(NotRead::Wrong)?;
+        let prepared = prepare(&self.flags, inherited.collect()).map_err(NotRead::Wrong)?;
         let (now, view) = handle.state().zip(handle.view(false)).ok_or(Refused::Ended)?;
         if let Some(expected) = version.filter(|expected| *expected != now.version) {
             return Err(Refused::Version { expected, now: now.version }.into());
         }
-        let wanted = Edit::from(wanted_of(&now.config, &view, last, &prepared));
+        // Whether a disk rotates that is yet to be made is not known.
+        let rotates = |name: &str| view.disks.iter().any(|disk| disk.name == name && disk.rotational);
+        let mut wanted = wanted(&now.config, &last.config, &prepared.config, rotates);
+        if prepared.certificate == last.certificate {
+            wanted.tls.clone_from(&now.config.tls);
+        }
+        let wanted = Edit::from(wanted);
         let (steps, impossible) = match difference(&now.config, &wanted) {
             Ok(steps) => (steps, Vec::new()),
             Err(all) => (Vec::new(), all),
@@ -96,13 +97,14 @@ impl Reload {
             let place = prepared.places.control(number).or_else(|| prepared.places.control(0));
             place.unwrap_or_else(|| prepared.places.server("control")).says(says)
         }));
-        let read = prepared.control.iter().flatten().enumerate().map(|(number, at)| {
-            Locks::read(at).map_err(|why| prepared.places.control(number).map(|place| place.says(why)))
-        });
-        let (locks, wrong): (Vec<_>, Vec<_>) = read.partition(Result::is_ok);
-        mistakes.extend(wrong.into_iter().filter_map(Result::err).flatten());
+        let mut locks = Vec::new();
+        for (number, at) in prepared.control.iter().flatten().enumerate() {
+            match Locks::read(at) {
+                Ok(read) => locks.push(read),
+                Err(why) => mistakes.extend(prepared.places.control(number).map(|place| place.says(why))),
+            }
+        }
         if mistakes.is_empty() {
-            let locks = locks.into_iter().filter_map(Result::ok).collect();
             return Ok(Read { wanted: Some(wanted).filter(|_| !steps.is_empty()), locks, prepared, now });
         }
         Err(NotRead::Wrong(prepared.all(mistakes)))
@@ -146,7 +148,6 @@ fn moved(last: Option<&[ControlAt]>, now: Option<&[ControlAt]>) -> Option<(usize
     ))
 }
 
-/// The content of the file.
 struct Read {
     /// The configuration to reach; `None`: it is in force.
     wanted: Option<Edit>,
@@ -200,7 +201,10 @@ impl ConfigFile for Reload {
                 // Another change has come while the file was read. The caller has asked for no version.
                 Err(Refused::Version { .. }) if version.is_none() && again.next().is_some() => {}
                 Err(Refused::Change { of, why }) => {
-                    return Err(NotRead::Wrong(prepared.all(vec![refused_change(&of, &why, &prepared.places)])));
+                    let place = || Some(prepared.places.of(&of)?.says(&*why));
+                    let mistake = prepared.places.locate_backing(&why).or_else(place);
+                    let mistake = mistake.unwrap_or_else(|| Mistake::in_flag("", &*why));
+                    return Err(NotRead::Wrong(prepared.all(vec![mistake])));
                 }
                 Err(other) => return Err(other.into()),
             }
@@ -216,17 +220,6 @@ impl ConfigFile for Reload {
         }
         Ok(ReadAgain { changes, warnings })
     }
-}
-
-/// The configuration to reach from this one in force, given the file read last and the file read now. (Whether a disk rotates that is yet to be made is
-/// not known.)
-fn wanted_of(now: &Config, view: &View, last: &Plan, prepared: &Plan) -> Config {
-    let rotates = |name: &str| view.disks.iter().any(|disk| disk.name == name && disk.rotational);
-    let mut wanted = wanted(now, &last.config, &prepared.config, rotates);
-    if prepared.certificate == last.certificate {
-        wanted.tls.clone_from(&now.tls);
-    }
-    wanted
 }
 
 fn backing(config: &Config, name: &str) -> Option<Backing> {
@@ -248,10 +241,4 @@ fn mistake(one: &Impossible, Plan { config, places, .. }: &Plan) -> Mistake {
     };
     let key = if place.key.ends_with(one.key) { place.key } else { format!("{}.{}", place.key, one.key) };
     Mistake { at: place.at, key, says: one.says.clone() }
-}
-
-/// The place of a change's subject, if it is in the file.
-fn refused_change(of: &Of, why: &str, places: &Places) -> Mistake {
-    let place = || places.of(of).map(|place| place.says(why));
-    places.locate_backing(why).or_else(place).unwrap_or_else(|| Mistake::in_flag("", why))
 }

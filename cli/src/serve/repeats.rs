@@ -4,7 +4,8 @@
 //! lost among them. Example: of 415 such lines within ten seconds three are told, and at the end `412 more times in 10 s`.
 //!
 //! repeats.1  Lines are the same if level, text and fields are; the number of a connection makes no difference.
-//! repeats.2  Of the same line [`SHOWN`] are told within [`WINDOW`]. The rest are counted, and the count is told when the window ends.
+//! repeats.2  Of the same line [`SHOWN`] are told within a window of [`WINDOW`], the same for all lines. The rest are counted, and the count is told
+//!            when the window ends.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -21,27 +22,19 @@ const SHOWN: u64 = 3;
 const WINDOW: Duration = Duration::from_secs(10);
 /// Lines that are remembered at most; others are told each time.
 const LINES: usize = 1024;
-/// How often it is looked which of them can be forgotten. Chosen: a server that opens 10,000 files tells of each.
-const LOOK: Duration = Duration::from_secs(1);
 /// A line with a count, which is not counted itself.
 const TARGET: &str = "fairlift::repeats";
 
-/// The lines of the last seconds.
 #[derive(Clone, Default)]
 pub(super) struct RepeatFilter(Arc<Mutex<Repeats>>);
 
 #[derive(Default)]
 struct Repeats {
-    seen: HashMap<(Level, String), Seen>,
-    /// When old lines were last forgotten.
-    looked: Option<Instant>,
-    /// Whether a thread waits for the end of a window.
+    began: Option<Instant>,
+    /// How often each line came.
+    seen: HashMap<(Level, String), u64>,
+    /// Whether a thread waits for its end. Until one does, the first line behind its end begins the next.
     is_waited: bool,
-}
-
-struct Seen {
-    first: Instant,
-    count: u64,
 }
 
 /// A line that was counted: its level and text, how often it was not told, and in how long.
@@ -50,65 +43,37 @@ type Counted = (Level, String, u64, Duration);
 impl Repeats {
     /// Whether a line is told (repeats.2).
     fn tell(&mut self, now: Instant, level: Level, line: String) -> bool {
-        if self.seen.len() >= LINES && self.looked.is_none_or(|at| now - at >= LOOK) {
-            self.looked = Some(now);
-            self.seen.retain(|_, seen| seen.count > SHOWN || now - seen.first < WINDOW);
+        if !self.is_waited && self.began.is_none_or(|began| now - began >= WINDOW) {
+            self.began = Some(now);
+            self.seen.clear();
         }
-        if self.seen.len() >= LINES && !self.seen.contains_key(&(level, line.clone())) {
+        let line = (level, line);
+        if self.seen.len() >= LINES && !self.seen.contains_key(&line) {
             return true;
         }
-        let seen = self.seen.entry((level, line)).or_insert(Seen { first: now, count: 0 });
-        if now - seen.first >= WINDOW && seen.count <= SHOWN {
-            *seen = Seen { first: now, count: 0 };
-        }
-        seen.count += 1;
-        seen.count <= SHOWN
+        let count = self.seen.entry(line).or_default();
+        *count += 1;
+        *count <= SHOWN
     }
 
-    /// The lines whose window has ended, all of them if `all`.
-    fn take(&mut self, now: Instant, all: bool) -> Vec<Counted> {
-        let mut taken = Vec::new();
-        self.seen.retain(|(level, line), seen| {
-            let stays = !all && now - seen.first < WINDOW;
-            if !stays && seen.count > SHOWN {
-                taken.push((*level, line.clone(), seen.count - SHOWN, now - seen.first));
-            }
-            stays
-        });
-        taken
-    }
-
-    /// When the next window ends of a line that was counted.
-    fn next(&self) -> Option<Instant> {
-        self.seen.values().filter(|seen| seen.count > SHOWN).map(|seen| seen.first + WINDOW).min()
+    /// Ends it, and takes out the lines that were counted.
+    fn end(&mut self, now: Instant) -> Vec<Counted> {
+        self.is_waited = false;
+        let passed = self.began.take().map_or(Duration::ZERO, |began| now - began);
+        let counted = self.seen.drain().filter(|(_, count)| *count > SHOWN);
+        counted.map(|((level, line), count)| (level, line, count - SHOWN, passed)).collect()
     }
 }
 
 impl RepeatFilter {
-    fn lines(&self) -> MutexGuard<'_, Repeats> {
+    fn window(&self) -> MutexGuard<'_, Repeats> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells what has been counted.
     pub(super) fn finish(&self) {
-        let counted = self.lines().take(Instant::now(), true);
+        let counted = self.window().end(Instant::now());
         counted.into_iter().for_each(tell);
-    }
-
-    /// Waits for the ends of windows, as long as there are any.
-    fn wait(&self) {
-        loop {
-            let next = {
-                let mut lines = self.lines();
-                let next = lines.next();
-                lines.is_waited = next.is_some();
-                next
-            };
-            let Some(next) = next else { return };
-            std::thread::sleep(next.saturating_duration_since(Instant::now()));
-            let counted = self.lines().take(Instant::now(), false);
-            counted.into_iter().for_each(tell);
-        }
     }
 }
 
@@ -135,18 +100,20 @@ impl<S: Subscriber> Layer<S> for RepeatFilter {
         }
         let mut line = Line::default();
         event.record(&mut line);
-        let (printed, waits) = {
-            let mut lines = self.lines();
-            let printed = lines.tell(Instant::now(), *event.metadata().level(), line.0 + &line.1);
-            let waits = !printed && !std::mem::replace(&mut lines.is_waited, true);
-            (printed, waits)
-        };
-        if waits {
+        let now = Instant::now();
+        let mut window = self.window();
+        let is_told = window.tell(now, *event.metadata().level(), line.0 + &line.1);
+        if !is_told && !std::mem::replace(&mut window.is_waited, true) {
+            let rest = WINDOW.saturating_sub(window.began.map_or(Duration::ZERO, |began| now - began));
             let filter = self.clone();
+            let wait = move || {
+                std::thread::sleep(rest);
+                filter.finish();
+            };
             // Without a thread the count is told at the end.
-            let _ = std::thread::Builder::new().name("log".into()).spawn(move || filter.wait());
+            let _ = std::thread::Builder::new().name("log".into()).spawn(wait);
         }
-        printed
+        is_told
     }
 }
 
@@ -172,38 +139,38 @@ mod tests {
         start + Duration::from_secs(seconds)
     }
 
-    fn tell(lines: &mut Repeats, now: Instant, text: &str) -> bool {
-        lines.tell(now, Level::WARN, text.into())
+    fn tell(window: &mut Repeats, now: Instant, text: &str) -> bool {
+        window.tell(now, Level::WARN, text.into())
     }
 
     /// repeats.2
     #[test]
     fn of_many_same_lines_three_are_told_and_the_rest_is_a_number() {
-        let (start, mut lines) = (Instant::now(), Repeats::default());
-        let printed = (0..415).filter(|_| tell(&mut lines, start, "full")).count();
-        assert!(tell(&mut lines, start, "another"));
-        assert!(lines.tell(start, Level::ERROR, "full".into()), "of another level");
+        let (start, mut window) = (Instant::now(), Repeats::default());
+        let printed = (0..415).filter(|_| tell(&mut window, start, "full")).count();
+        assert!(tell(&mut window, start, "another"));
+        assert!(window.tell(start, Level::ERROR, "full".into()), "of another level");
         assert_eq!(printed, 3);
-        assert!(lines.take(at(start, 9), false).is_empty(), "its window has not ended");
-        assert_eq!(lines.next(), Some(at(start, 10)));
-        let counted = lines.take(at(start, 10), false);
-        assert_eq!(counted, [(Level::WARN, "full".to_owned(), 412, Duration::from_secs(10))]);
-        assert_eq!((lines.next(), lines.seen.len()), (None, 0));
-        assert!(tell(&mut lines, at(start, 11), "full"), "a new window");
+        window.is_waited = true;
+        assert!(!tell(&mut window, at(start, 11), "full"), "the thread that waits ends the window");
+        let counted = window.end(at(start, 11));
+        assert_eq!(counted, [(Level::WARN, "full".to_owned(), 413, Duration::from_secs(11))]);
+        assert_eq!(window.seen.len(), 0);
+        assert!(tell(&mut window, at(start, 11), "full"), "a new window");
     }
 
     #[test]
     fn a_line_that_comes_now_and_then_is_told_each_time() {
-        let (start, mut lines) = (Instant::now(), Repeats::default());
-        assert!((0..20).all(|n| tell(&mut lines, at(start, 4 * n), "now and then")));
-        assert!(lines.take(at(start, 100), true).is_empty());
+        let (start, mut window) = (Instant::now(), Repeats::default());
+        assert!((0..20).all(|n| tell(&mut window, at(start, 4 * n), "now and then")));
+        assert!(window.end(at(start, 100)).is_empty());
     }
 
     #[test]
     fn many_different_lines_are_told_and_take_bounded_memory() {
-        let (start, mut lines) = (Instant::now(), Repeats::default());
-        assert!((0..5000).all(|n| tell(&mut lines, start, &format!("line {n}"))));
-        assert!(lines.seen.len() <= LINES);
-        assert!((0..10).all(|_| tell(&mut lines, start, "line 4000")), "not remembered, so not counted");
+        let (start, mut window) = (Instant::now(), Repeats::default());
+        assert!((0..5000).all(|n| tell(&mut window, start, &format!("line {n}"))));
+        assert!(window.seen.len() <= LINES);
+        assert!((0..10).all(|_| tell(&mut window, start, "line 4000")), "not remembered, so not counted");
     }
 }

@@ -58,7 +58,7 @@ pub(crate) fn watch(handle: Handle, reload: Arc<Reload>) -> io::Result<Watch> {
                     std::process::exit(128 + signal);
                 };
                 tracing::info!("draining: finishing requests in flight (a second signal stops at once)");
-                super::systemd::stopping();
+                super::systemd::tell("STOPPING=1");
                 handle.drain();
                 (is_first, since) = (true, Instant::now());
             }
@@ -76,28 +76,24 @@ pub(crate) fn watch(handle: Handle, reload: Arc<Reload>) -> io::Result<Watch> {
 fn read_again(asked: &Receiver<()>, handle: &Handle, reload: &Reload) {
     while asked.recv().is_ok() {
         super::systemd::reloading();
-        tell(reload.read_again(handle, None, false));
-        super::systemd::ready();
-    }
-}
-
-fn tell(read: Result<ReadAgain, NotRead>) {
-    match read {
-        Ok(ReadAgain { changes, .. }) if changes.is_empty() => {
-            tracing::info!("reloaded: the config file and the running configuration are the same");
-        }
-        Ok(ReadAgain { changes, warnings }) => {
-            changes.iter().for_each(|change| tracing::info!("reloaded: {change}"));
-            warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-        }
-        Err(why) => {
-            let is_in_part = matches!(why, NotRead::Refused(Refused::InPart { .. }));
-            why.lines().iter().for_each(|why| tracing::error!("{why}"));
-            match is_in_part {
-                true => tracing::error!("reloaded in part"),
-                false => tracing::error!("not reloaded: nothing has changed"),
+        match reload.read_again(handle, None, false) {
+            Ok(ReadAgain { changes, .. }) if changes.is_empty() => {
+                tracing::info!("reloaded: the config file and the running configuration are the same");
+            }
+            Ok(ReadAgain { changes, warnings }) => {
+                changes.iter().for_each(|change| tracing::info!("reloaded: {change}"));
+                warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+            }
+            Err(why) => {
+                let is_in_part = matches!(why, NotRead::Refused(Refused::InPart { .. }));
+                why.lines().iter().for_each(|why| tracing::error!("{why}"));
+                match is_in_part {
+                    true => tracing::error!("reloaded in part"),
+                    false => tracing::error!("not reloaded: nothing has changed"),
+                }
             }
         }
+        super::systemd::ready();
     }
 }
 

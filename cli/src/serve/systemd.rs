@@ -24,7 +24,6 @@ pub(crate) struct Passed {
     pub(crate) learned: Option<File>,
 }
 
-/// Takes what was passed in.
 pub(crate) fn passed() -> Result<Passed, String> {
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut passed = ListenFd::from_env();
@@ -64,7 +63,6 @@ pub(super) fn store(name: &str, file: BorrowedFd<'_>) -> bool {
     .is_some_and(|sent| sent.is_ok())
 }
 
-/// The server accepts clients.
 pub(crate) fn ready() {
     tell("READY=1");
 }
@@ -73,11 +71,6 @@ pub(crate) fn ready() {
 pub(crate) fn reloading() {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1000));
-}
-
-/// The server no longer does.
-pub(crate) fn stopping() {
-    tell("STOPPING=1");
 }
 
 /// Sends a word to `NOTIFY_SOCKET`: a path, or after `@` a name in the abstract namespace, which the crates for this do not

@@ -124,10 +124,7 @@ impl TakeOver {
     }
 }
 
-/// Says a word to the command that has started this process.
-///
-/// # Errors
-/// The command has ended.
+/// Says a word to the command that has started this process, if that has not ended.
 fn say(word: &str) -> Result<(), String> {
     writeln!(std::io::stdout(), "{word}").map_err(|error| format!("the command that started it has ended ({error})"))
 }
@@ -195,15 +192,16 @@ const FOUND: [&str; 11] = [
 /// several MiB on each side.
 fn differences(running: &RawValue, new: &RawValue) -> Vec<String> {
     let mut lines = Vec::new();
-    compare("", (Some(running), Some(new)), &mut lines);
+    compare("", (running.get(), new.get()), &mut lines);
     lines
 }
 
-/// A value of the settings, and its children: those of an object by their keys, things in a list by their names.
-#[derive(Default)]
-struct Setting<'a> {
-    value: Option<Value>,
-    children: BTreeMap<String, &'a RawValue>,
+/// The parts of an object by their keys, or of a list of things by their names; `None`: it is another value.
+fn parts(text: &str) -> Option<BTreeMap<String, &RawValue>> {
+    let mut parts: BTreeMap<String, _> =
+        if text.starts_with('[') { things(text)? } else { serde_json::from_str(text).ok()? };
+    parts.retain(|key, _| !FOUND.contains(&key.as_str()));
+    Some(parts)
 }
 
 #[derive(Default, Deserialize)]
@@ -211,27 +209,6 @@ struct ThingNames {
     name: Option<String>,
     path: Option<String>,
     address: Option<String>,
-}
-
-impl<'a> Setting<'a> {
-    fn of(text: Option<&'a RawValue>) -> Self {
-        let Some(text) = text.map(RawValue::get) else { return Self::default() };
-        let children = if text.starts_with('[') { things(text) } else { serde_json::from_str(text).ok() };
-        match children {
-            Some(mut children) => {
-                children.retain(|key: &String, _| !FOUND.contains(&key.as_str()));
-                Self { value: None, children }
-            }
-            None => Self {
-                value: serde_json::from_str(text).ok().filter(|value: &Value| !value.is_null()),
-                ..Self::default()
-            },
-        }
-    }
-
-    fn shown(&self) -> String {
-        self.value.as_ref().map_or("nothing".to_owned(), Value::to_string)
-    }
 }
 
 /// A list of things by their names, or by their numbers; `None`: it is a list of values.
@@ -246,18 +223,23 @@ fn things(text: &str) -> Option<BTreeMap<String, &RawValue>> {
 }
 
 /// Adds a line for each value that differs; `at`: the names that lead here.
-fn compare(at: &str, (running, new): (Option<&RawValue>, Option<&RawValue>), lines: &mut Vec<String>) {
-    if running.map(RawValue::get) == new.map(RawValue::get) {
+fn compare(at: &str, (running, new): (&str, &str), lines: &mut Vec<String>) {
+    if running == new {
         return;
     }
-    let (theirs, own) = (Setting::of(running), Setting::of(new));
-    if theirs.value != own.value {
-        lines.push(format!("{}: {} in force, {} in the new server", at.trim_start(), theirs.shown(), own.shown()));
+    let all = [running, new].map(|text| match parts(text) {
+        Some(parts) => (Value::Null, parts),
+        None => (serde_json::from_str(text).unwrap_or_default(), BTreeMap::new()),
+    });
+    let [(theirs, of_running), (own, of_new)] = &all;
+    if theirs != own {
+        let shown = |value: &Value| if value.is_null() { "nothing".to_owned() } else { value.to_string() };
+        lines.push(format!("{}: {} in force, {} in the new server", at.trim_start(), shown(theirs), shown(own)));
     }
-    let names: BTreeSet<_> = theirs.children.keys().chain(own.children.keys()).collect();
+    let names: BTreeSet<_> = of_running.keys().chain(of_new.keys()).collect();
     for name in names {
-        let both = (theirs.children.get(name).copied(), own.children.get(name).copied());
-        compare(&format!("{at} {name}"), both, lines);
+        let both = [of_running, of_new].map(|parts| parts.get(name).map_or("null", |part| part.get()));
+        compare(&format!("{at} {name}"), both.into(), lines);
     }
 }
 

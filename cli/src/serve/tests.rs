@@ -3,7 +3,7 @@ use fairlift::config::{Listener, Tls};
 use super::*;
 
 fn config(flags: &ServeArgs) -> Config {
-    prepare(flags, Ok(Vec::new())).unwrap().config
+    prepare(flags, Vec::new()).unwrap().config
 }
 
 fn listening(address: &str) -> ServeArgs {

@@ -8,7 +8,6 @@ use crate::syntax::certificates;
 /// An export as named on the command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Named {
-    /// The name that clients ask for.
     pub(crate) name: String,
     pub(crate) backing: Backing,
 }
@@ -37,9 +36,6 @@ pub(crate) fn parse_named(text: &str) -> Result<Named, String> {
 
 /// As [`parse_named`], of a command that takes several: a comma between two of them, or behind one, is told as such, unless a file has it
 /// in its name.
-///
-/// # Errors
-/// The backing is malformed, or there is a comma.
 pub(crate) fn parse_one_of_several(text: &str) -> Result<Named, String> {
     let parsed = parse_named(text);
     let is_comma = |all: &[String]| match &parsed {

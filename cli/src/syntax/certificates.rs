@@ -1,5 +1,6 @@
 //! Certificates, and whom their owner trusts: PEM files under the names that GnuTLS, qemu, nbdkit and libnbd use.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ pub(crate) fn load(dir: &Path, verify_peer: bool) -> Result<Certificate, String>
     let builder = if verify_peer {
         let authorities = files.certificates("ca-cert.pem")?;
         let lists = files.lists("ca-crl.pem")?;
-        let malformed = || format!("{}: not a revocation list of X.509, version 2", files.path("ca-crl.pem").display());
+        let malformed = || files.wrong("ca-crl.pem", "not a revocation list of X.509, version 2");
         revoked = Arc::new(Revoked::new(&lists, &authorities).ok_or_else(malformed)?);
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::new(files.roots("ca-cert.pem", authorities)?), provider)
@@ -43,7 +44,7 @@ pub(crate) fn load(dir: &Path, verify_peer: bool) -> Result<Certificate, String>
                 .build();
         builder.with_client_cert_verifier(verifier.map_err(|error| match error {
             VerifierBuilderError::InvalidCrl(error) => format!("{} ({error:?})", malformed()),
-            error => format!("{}: {error}", files.path("ca-cert.pem").display()),
+            error => files.wrong("ca-cert.pem", error),
         })?)
     } else {
         builder.with_no_client_auth()
@@ -70,9 +71,10 @@ pub(crate) fn load_trusting(dir: &Path) -> Result<Arc<ClientConfig>, String> {
 
 fn client(dir: &Path, shows_its_own: bool) -> Result<Arc<ClientConfig>, String> {
     let mut files = Files { dir, digest: digest::Context::new(&digest::SHA256) };
-    let own =
-        shows_its_own.then(|| Ok::<_, String>((files.certificates("client-cert.pem")?, files.key("client-key.pem")?)));
-    let own = own.transpose()?;
+    let own = match shows_its_own {
+        true => Some((files.certificates("client-cert.pem")?, files.key("client-key.pem")?)),
+        false => None,
+    };
     let authorities = files.certificates("ca-cert.pem")?;
     let roots = files.roots("ca-cert.pem", authorities)?;
     let builder = ClientConfig::builder_with_provider(provider())
@@ -113,9 +115,9 @@ impl Files<'_> {
     fn all<T: PemObject>(&mut self, name: &str, what: &str) -> Result<Vec<T>, String> {
         let bytes = self.read(name)?;
         match T::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>() {
-            Ok(all) if all.is_empty() => Err(format!("{}: no {what} in it", self.path(name).display())),
+            Ok(all) if all.is_empty() => Err(self.wrong(name, format!("no {what} in it"))),
             Ok(all) => Ok(all),
-            Err(error) => Err(self.malformed(name, &error)),
+            Err(error) => Err(self.wrong(name, format!("not a PEM file: {error}"))),
         }
     }
 
@@ -126,10 +128,8 @@ impl Files<'_> {
     fn key(&mut self, name: &str) -> Result<PrivateKeyDer<'static>, String> {
         let bytes = self.read(name)?;
         PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
-            PemError::NoItemsFound => {
-                format!("{}: no private key in it (an encrypted key cannot be used)", self.path(name).display())
-            }
-            error => self.malformed(name, &error),
+            PemError::NoItemsFound => self.wrong(name, "no private key in it (an encrypted key cannot be used)"),
+            error => self.wrong(name, format!("not a PEM file: {error}")),
         })
     }
 
@@ -144,13 +144,13 @@ impl Files<'_> {
     fn roots(&self, name: &str, certificates: Vec<CertificateDer<'static>>) -> Result<RootCertStore, String> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates {
-            roots.add(certificate).map_err(|error| format!("{}: {error}", self.path(name).display()))?;
+            roots.add(certificate).map_err(|error| self.wrong(name, error))?;
         }
         Ok(roots)
     }
 
-    fn malformed(&self, name: &str, error: &PemError) -> String {
-        format!("{}: not a PEM file: {error}", self.path(name).display())
+    fn wrong(&self, name: &str, why: impl Display) -> String {
+        format!("{}: {why}", self.path(name).display())
     }
 
     fn do_not_fit(&self, error: rustls::Error, certificate: &str, key: &str) -> String {

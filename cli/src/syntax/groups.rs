@@ -11,7 +11,6 @@ const GROUPS: usize = u16::MAX as usize;
 pub(crate) struct Tree(Vec<Group>);
 
 impl Default for Tree {
-    /// The root alone.
     fn default() -> Self {
         Self(vec![Group::root()])
     }
@@ -29,7 +28,6 @@ impl Tree {
         self.place(&own_path(export))
     }
 
-    /// The group of that path, if it is there.
     pub(crate) fn find(&self, path: &str) -> Option<GroupId> {
         let place = self.0.iter().position(|group| group.path == path)?;
         u16::try_from(place).ok().map(GroupId)

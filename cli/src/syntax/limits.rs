@@ -2,31 +2,25 @@
 //!
 //! Sizes count in powers of 1024, as everywhere; the kernel writes a number of bytes, so its lines can be pasted.
 
-use fairlift_core::ceiling::{Ceiling, Rate, Rates};
+use fairlift_core::Duration;
+use fairlift_core::ceiling::{Ceiling, Rate};
 use fairlift_core::time::secs;
-use fairlift_core::{Duration, suggestion};
 
+use super::mistake::hint;
 use super::units::parse_size;
 
 /// The key of a burst's length.
 pub(crate) const SECONDS: &str = "seconds";
 
-/// The rate of that name.
 pub(crate) fn parse_rate(name: &str) -> Result<Rate, String> {
     let names = || Rate::ALL.into_iter().map(Rate::name);
     Rate::ALL.into_iter().find(|rate| rate.name() == name).ok_or_else(|| {
-        let hint = match suggestion(name, names()) {
-            hint if hint.is_empty() => format!("; there are {}", names().collect::<Vec<_>>().join(", ")),
-            hint => hint,
-        };
+        let hint = hint(name, names(), || format!("; there are {}", names().collect::<Vec<_>>().join(", ")));
         format!("unknown limit {name:?}{hint}")
     })
 }
 
 /// The amount of a rate; `None`: no limit (`max`, or `none`). Bytes count in powers of 1024, I/Os in powers of 1000.
-///
-/// # Errors
-/// It is no number, or out of range.
 pub(crate) fn parse_amount(rate: Rate, text: &str) -> Result<Option<u64>, String> {
     if is_none(text) {
         return Ok(None);
@@ -46,7 +40,6 @@ pub(crate) fn parse_amount(rate: Rate, text: &str) -> Result<Option<u64>, String
     Some(amount).filter(|amount| (1..=rate.most()).contains(amount)).map(Some).ok_or_else(range)
 }
 
-/// Whether it says that there is no limit.
 fn is_none(text: &str) -> bool {
     matches!(text, "max" | "none")
 }
@@ -67,41 +60,31 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     seconds.map(secs).ok_or_else(|| format!("takes 1 to {most}, not {text}"))
 }
 
-/// Rates, as in `rbps=100m wiops=3000`; `max` or `none` alone is none. With `seconds`, as of a burst.
-fn parse_all(text: &str, mut seconds: Option<&mut Duration>) -> Result<Rates, String> {
+/// The names and amounts in a text such as `rbps=100m wiops=3000`; `max` or `none` alone is none.
+pub(crate) fn words(text: &str) -> Result<Vec<(&str, &str)>, String> {
     const FORM: &str = "limits have the form riops=3000 wbps=50m, of rbps, wbps, bps, riops, wiops and iops, or none";
-    let mut rates = Rates::NONE;
-    let mut parts = text.split([' ', ',']).filter(|word| !word.is_empty()).peekable();
-    if parts.peek().is_none() {
+    let mut words = text.split([' ', ',']).filter(|word| !word.is_empty()).peekable();
+    if words.peek().is_none() {
         return Err(FORM.into());
     }
-    for word in parts.filter(|word| !is_none(word)) {
-        let (name, amount) = word.split_once('=').ok_or_else(|| format!("{FORM}, not {word:?}"))?;
-        if let Some(seconds) = seconds.as_deref_mut().filter(|_| name == SECONDS) {
-            *seconds = parse_seconds(amount).map_err(|why| format!("{name} {why}"))?;
-            continue;
-        }
-        let rate = parse_rate(name)?;
-        let amount = parse_amount(rate, amount).map_err(|why| format!("{name} {why}"))?;
-        rates = rates.with(rate, amount.unwrap_or(0));
-    }
-    Ok(rates)
-}
-
-/// Rates, as in `rbps=100m wiops=3000`; `max` alone is none.
-pub(crate) fn parse(text: &str) -> Result<Rates, String> {
-    parse_all(text, None)
-}
-
-/// A burst, as in `riops=30000 seconds=5`; without `seconds` it is one second long, as in QEMU.
-pub(crate) fn parse_burst(text: &str) -> Result<(Rates, Duration), String> {
-    let mut length = Ceiling::NONE.length;
-    Ok((parse_all(text, Some(&mut length))?, length))
+    let amounts = words.filter(|word| !is_none(word));
+    amounts.map(|word| word.split_once('=').ok_or_else(|| format!("{FORM}, not {word:?}"))).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use fairlift_core::ceiling::Rates;
+
     use super::*;
+    use crate::config::given::{Amiss, Given};
+
+    fn parse(text: &str) -> Result<Rates, String> {
+        Given::Word(text.into()).rates().map_err(Amiss::into_text)
+    }
+
+    fn parse_burst(text: &str) -> Result<(Rates, Duration), String> {
+        Given::Word(text.into()).burst().map_err(Amiss::into_text)
+    }
 
     #[test]
     fn lines_of_the_kernel_can_be_pasted() {

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use fairlift_lab::report::printable;
+use fairlift_lab::suggestion;
 
-/// A text and its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     /// The file's name as the user gave it.
@@ -21,16 +21,25 @@ pub(crate) enum Severity {
     Warning,
 }
 
-impl Severity {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-        }
+/// A key of the file, or a flag.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SettingPlace {
+    /// Where in the file; `None`: in a flag.
+    pub(crate) at: Option<Range<usize>>,
+    /// How messages call it: `disk.ssd0.depth`, `--listen`.
+    pub(crate) key: String,
+}
+
+impl SettingPlace {
+    pub(crate) fn in_flag(flag: impl Into<String>) -> Self {
+        Self { at: None, key: flag.into() }
+    }
+
+    pub(crate) fn says(&self, says: impl Into<String>) -> Mistake {
+        Mistake { at: self.at.clone(), key: self.key.clone(), says: says.into() }
     }
 }
 
-/// One thing that is wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mistake {
     /// Where in the source, in bytes; `None`: not in the file but in a flag.
@@ -46,21 +55,18 @@ impl Mistake {
         Self { at: None, key: flag.into(), says: says.into() }
     }
 
-    /// The mistake, in one line without its place.
-    fn message(&self) -> String {
-        let colon = if self.key.is_empty() { "" } else { ": " };
-        printable(&format!("{}{colon}{}", self.key, self.says))
-    }
-
     /// The mistake and its place, in one line: for a log.
     pub(crate) fn line(&self, source: Option<&Source>) -> String {
-        match (source, &self.at) {
-            (Some(source), Some(at)) => {
-                let place = Position::of(&source.text, at);
-                format!("{}:{}:{}: {}", source.name, place.line, place.column, self.message())
-            }
-            _ => self.message(),
-        }
+        self.line_as("", source)
+    }
+
+    /// The same with a word before the mistake.
+    fn line_as(&self, word: &str, source: Option<&Source>) -> String {
+        let colon = if self.key.is_empty() { "" } else { ": " };
+        let message = printable(&format!("{}{colon}{}", self.key, self.says));
+        let Some((source, at)) = source.zip(self.at.as_ref()) else { return format!("{word}{message}") };
+        let place = Position::of(&source.text, at);
+        format!("{}:{}:{}: {word}{message}", source.name, place.line, place.column)
     }
 
     /// The line of the file, and a mark below what is meant; empty: it is not in the file.
@@ -82,16 +88,11 @@ pub(crate) struct Wrong {
 impl Wrong {
     /// For a person, with `so` behind the count if there are several.
     pub(crate) fn shown(&self, so: &str) -> String {
-        let mut shown = self.shown_without_count();
+        let mut shown = render(Severity::Error, self.source.as_ref(), &self.mistakes);
         if self.mistakes.len() > 1 {
             let _ = writeln!(shown, "{} mistakes; {so}", self.mistakes.len());
         }
         shown
-    }
-
-    /// For a person.
-    pub(crate) fn shown_without_count(&self) -> String {
-        render(Severity::Error, self.source.as_ref(), &self.mistakes)
     }
 
     /// For a log, a line each.
@@ -101,10 +102,7 @@ impl Wrong {
 
     /// For a person far away, who is told that it is an error.
     pub(crate) fn answer(&self) -> String {
-        let one =
-            |mistake: &Mistake| mistake.line(self.source.as_ref()) + "\n" + &mistake.excerpt(self.source.as_ref());
-        let all: String = self.mistakes.iter().map(one).collect();
-        all.trim_end().to_owned()
+        render_as("", self.source.as_ref(), &self.mistakes).trim_end().to_owned()
     }
 }
 
@@ -116,22 +114,22 @@ impl Wrong {
 ///     |         ^^^^^^
 /// ```
 pub(crate) fn render(severity: Severity, source: Option<&Source>, mistakes: &[Mistake]) -> String {
-    let severity = severity.word();
+    let word = match severity {
+        Severity::Error => "error: ",
+        Severity::Warning => "warning: ",
+    };
+    render_as(word, source, mistakes)
+}
+
+fn render_as(word: &str, source: Option<&Source>, mistakes: &[Mistake]) -> String {
     let mut sorted: Vec<_> = mistakes.iter().collect();
     sorted.sort_by_key(|mistake| mistake.at.as_ref().map(|at| (at.start, at.end)));
-    let mut out = String::new();
-    for mistake in sorted {
-        let message = mistake.message();
-        let _ = match source.zip(mistake.at.as_ref()) {
-            None => writeln!(out, "{severity}: {message}"),
-            Some((source, at)) => {
-                let place = Position::of(&source.text, at);
-                writeln!(out, "{}:{}:{}: {severity}: {message}", source.name, place.line, place.column)
-            }
-        };
-        out += &mistake.excerpt(source);
-    }
-    out
+    sorted.into_iter().map(|mistake| mistake.line_as(word, source) + "\n" + &mistake.excerpt(source)).collect()
+}
+
+/// The known word that is meant, or where no word is near, these.
+pub(crate) fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>, other: impl FnOnce() -> String) -> String {
+    Some(suggestion(word, known)).filter(|hint| !hint.is_empty()).unwrap_or_else(other)
 }
 
 /// How many characters of a line are shown, around what is meant. Chosen: a few lines of a terminal, whatever the file is.
@@ -151,8 +149,8 @@ struct Position {
 
 impl Position {
     fn of(text: &str, at: &Range<usize>) -> Self {
-        let start = floor(text, at.start);
-        let end = floor(text, at.end).max(start);
+        let start = text.floor_char_boundary(at.start);
+        let end = text.floor_char_boundary(at.end).max(start);
         let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |newline| start + newline);
         let before = &text[line_start..start];
@@ -174,11 +172,6 @@ impl Position {
             marks: indent + &"^".repeat(marked),
         }
     }
-}
-
-/// The nearest character boundary at or before `at`.
-fn floor(text: &str, at: usize) -> usize {
-    (0..=at.min(text.len())).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0)
 }
 
 #[cfg(test)]

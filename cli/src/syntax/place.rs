@@ -7,6 +7,8 @@ use fairlift::config::{Address, Engine, SocketMode, Tls};
 
 use fairlift_lab::suggestion;
 
+use super::mistake::hint;
+
 /// The length of `sun_path` in the kernel, without the final NUL.
 const UNIX_PATH_MAX: usize = 107;
 
@@ -15,76 +17,48 @@ const UNIX_PATH_MAX: usize = 107;
 pub(crate) struct ListenAt {
     pub(crate) address: Address,
     pub(crate) tls: Option<Tls>,
-    pub(crate) rights: Rights,
+    pub(crate) socket: SocketMode,
 }
 
 impl From<Address> for ListenAt {
     fn from(address: Address) -> Self {
-        Self { address, tls: None, rights: Rights::default() }
+        Self { address, tls: None, socket: SocketMode::default() }
     }
 }
 
 /// Reads an address, and after it `,tls=off`, `,tls=on` or `,tls=require` where this place differs from the others; of a unix socket
 /// also `,mode=0660`, `,owner=NAME` and `,group=NAME`.
 pub(crate) fn parse_place(text: &str) -> Result<ListenAt, String> {
-    let (mut tls, mut rights) = (None, Rights::default());
-    let [mode, owner, group] = Rights::NAMES;
+    let (mut tls, mut socket) = (None, SocketMode::default());
+    let [mode, owner, group] = MODE_OPTIONS;
     let address = parse(options(text, &["tls", mode, owner, group], |name, value| match name {
         "tls" => parse_tls(value).map(|value_of| (tls = Some(value_of), true).1),
-        _ => rights.take(name, value),
+        _ => take_mode(&mut socket, name, value),
     })?)?;
-    if tcp_address(&address).is_some() && !rights.is_usual() {
+    if tcp_address(&address).is_some() && socket != SocketMode::default() {
         return Err("mode, owner and group are of unix sockets".into());
     }
-    Ok(ListenAt { address, tls, rights })
+    Ok(ListenAt { address, tls, socket })
 }
 
-/// The permissions of a unix socket, as people write them.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Rights {
-    pub(crate) mode: u32,
-    owner: Option<String>,
-    pub(crate) group: Option<String>,
-}
+/// The options for the permissions of a unix socket.
+pub(crate) const MODE_OPTIONS: [&str; 3] = ["mode", "owner", "group"];
 
-impl Default for Rights {
-    fn default() -> Self {
-        Self { mode: SocketMode::default().mode, owner: None, group: None }
-    }
-}
-
-impl Rights {
-    pub(crate) const NAMES: [&str; 3] = ["mode", "owner", "group"];
-
-    /// Takes an option, if it is one of these.
-    pub(crate) fn take(&mut self, name: &str, value: &str) -> Result<bool, String> {
-        match name {
-            "mode" => {
-                let number = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o777);
-                self.mode =
-                    number.ok_or_else(|| format!("mode takes an octal number such as 0660, not \"{value}\""))?;
-            }
-            "owner" | "group" if value.is_empty() => {
-                return Err(format!("{name} takes a name or a number, as in {name}=…"));
-            }
-            "owner" => self.owner = Some(value.into()),
-            "group" => self.group = Some(value.into()),
-            _ => return Ok(false),
+/// Takes an option, if it is one of these.
+pub(crate) fn take_mode(socket: &mut SocketMode, name: &str, value: &str) -> Result<bool, String> {
+    match name {
+        "mode" => {
+            let number = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o777);
+            socket.mode = number.ok_or_else(|| format!("mode takes an octal number such as 0660, not \"{value}\""))?;
         }
-        Ok(true)
+        "owner" | "group" if value.is_empty() => {
+            return Err(format!("{name} takes a name or a number, as in {name}=…"));
+        }
+        "owner" => socket.owner = Some(id_of("/etc/passwd", value)?),
+        "group" => socket.group = Some(id_of("/etc/group", value)?),
+        _ => return Ok(false),
     }
-
-    /// Whether nothing was said.
-    pub(crate) fn is_usual(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// The same in numbers.
-    pub(crate) fn numbers(&self) -> Result<SocketMode, String> {
-        let id = |file: &str, name: &Option<String>| name.as_deref().map(|name| id_of(file, name)).transpose();
-        let (owner, group) = (id("/etc/passwd", &self.owner)?, id("/etc/group", &self.group)?);
-        Ok(SocketMode { mode: self.mode, owner, group })
-    }
+    Ok(true)
 }
 
 /// Has `take` see each option behind an address, from the end, for a path may contain commas; answers the address.
@@ -136,7 +110,6 @@ fn fields(file: &str) -> Result<impl Iterator<Item = Vec<String>>, String> {
     Ok(lines.into_iter())
 }
 
-/// Reads whether traffic is encrypted.
 pub(crate) fn parse_tls(text: &str) -> Result<Tls, String> {
     match text {
         "off" => Ok(Tls::Off),
@@ -175,15 +148,12 @@ pub(crate) fn parse(text: &str) -> Result<Address, String> {
             Err(format!("{kind} is not supported; {FORM}"))
         }
         Some(("nbd" | "nbds" | "nbd+unix" | "nbds+unix", _)) => Err(format!("{FORM}, and not a URI: clients use that")),
-        Some((kind, _)) if !kind.contains('/') => {
-            let hint = match suggestion(kind, ["unix", "tcp"]) {
-                hint if hint.is_empty()
-                    && text.split_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) =>
-                {
-                    format!("; did you mean \"tcp:{}{text}\"?", if kind.is_empty() { "127.0.0.1" } else { "" })
-                }
-                hint => hint,
-            };
+        Some((kind, rest)) if !kind.contains('/') => {
+            let hint = hint(kind, ["unix", "tcp"], || match (kind, rest.parse::<u16>()) {
+                ("", Ok(_)) => format!("; did you mean \"tcp:127.0.0.1{text}\"?"),
+                (_, Ok(_)) => format!("; did you mean \"tcp:{text}\"?"),
+                (_, Err(_)) => String::new(),
+            });
             Err(format!("{FORM}, not {text:?}{hint}"))
         }
         _ if text.contains('/') => Err(format!("{FORM}; did you mean \"unix:{text}\"?")),
@@ -192,13 +162,19 @@ pub(crate) fn parse(text: &str) -> Result<Address, String> {
     }
 }
 
-/// Reads the path of a unix socket.
 pub(crate) fn parse_unix(path: &str) -> Result<Address, String> {
     if path.contains('\0') {
         return Err("a path cannot contain a NUL character".into());
     }
     check_length(Path::new(path))?;
     Ok(Address::Unix(path.into()))
+}
+
+/// Has the path of a unix socket start at a directory.
+pub(crate) fn root(address: &mut Address, dir: &Path) -> Result<(), String> {
+    let Address::Unix(path) = address else { return Ok(()) };
+    *path = dir.join(&*path);
+    check_length(path)
 }
 
 /// Whether a socket can have that path.
@@ -212,12 +188,8 @@ pub(crate) fn check_length(path: &Path) -> Result<(), String> {
 
 fn parse_tcp(place: &str) -> Result<Address, String> {
     let Some((host, port)) = place.rsplit_once(':').filter(|(host, _)| !host.is_empty()) else {
-        let all = place.trim_start_matches(':').parse::<u16>().is_ok();
-        let hint = if all {
-            format!("; for all addresses: tcp:0.0.0.0:{}", place.trim_start_matches(':'))
-        } else {
-            String::new()
-        };
+        let port = place.trim_start_matches(':').parse::<u16>();
+        let hint = port.map_or_else(|_| String::new(), |port| format!("; for all addresses: tcp:0.0.0.0:{port}"));
         return Err(format!("tcp: needs a host and a port, as in tcp:127.0.0.1:10809{hint}"));
     };
     let Ok(port) = port.parse::<u16>() else {
@@ -230,10 +202,8 @@ fn parse_tcp(place: &str) -> Result<Address, String> {
         }
         return Ok(Address::Tcp(SocketAddr::new(ip, port)));
     }
-    let found: Vec<SocketAddr> = match (host, port).to_socket_addrs() {
-        Ok(found) => found.collect(),
-        Err(error) => return Err(format!("unknown host \"{host}\": {error}")),
-    };
+    let found = (host, port).to_socket_addrs().map_err(|error| format!("unknown host \"{host}\": {error}"))?;
+    let found: Vec<_> = found.collect();
     let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
     chosen.copied().map(Address::Tcp).ok_or_else(|| format!("the host \"{host}\" has no address"))
 }
@@ -249,14 +219,11 @@ pub(crate) fn default_socket() -> Result<PathBuf, String> {
         return Ok(dir.join("fairlift.sock"));
     }
     let dir = std::env::temp_dir().join(format!("fairlift-{}", uid.as_raw()));
-    match std::fs::DirBuilder::new().mode(0o700).create(&dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(format!(
-                "cannot create {}: {error}; choose another address with --listen unix:PATH",
-                dir.display()
-            ));
-        }
-        _ => {}
+    if let Err(error) = std::fs::DirBuilder::new().mode(0o700).create(&dir)
+        && error.kind() != std::io::ErrorKind::AlreadyExists
+    {
+        let shown = dir.display();
+        return Err(format!("cannot create {shown}: {error}; choose another address with --listen unix:PATH"));
     }
     // Not followed: a link of somebody else's could lead anywhere.
     let found = std::fs::symlink_metadata(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
@@ -302,8 +269,10 @@ pub(crate) fn uri(address: &Address, tls: Tls, export: &str) -> Option<String> {
     let secure = if tls == Tls::Required { "nbds" } else { "nbd" };
     let name = encode(export.as_bytes(), b"/");
     if let Some(tcp) = tcp_address(address) {
-        let host = if tcp.ip().is_unspecified() { "localhost".into() } else { host_text(&tcp) };
-        return Some(format!("{secure}://{host}:{}/{name}", tcp.port()));
+        let (ip, port) = (tcp.ip(), tcp.port());
+        let host =
+            if ip.is_unspecified() { format!("localhost:{port}") } else { SocketAddr::new(ip, port).to_string() };
+        return Some(format!("{secure}://{host}/{name}"));
     }
     let path = match address {
         Address::Unix(path) => std::path::absolute(path).unwrap_or_else(|_| path.clone()),
@@ -312,13 +281,6 @@ pub(crate) fn uri(address: &Address, tls: Tls, export: &str) -> Option<String> {
     };
     use std::os::unix::ffi::OsStrExt as _;
     Some(format!("{secure}+unix:///{name}?socket={}", encode(path.as_os_str().as_bytes(), b"/")))
-}
-
-fn host_text(address: &SocketAddr) -> String {
-    match address.ip() {
-        IpAddr::V4(ip) => ip.to_string(),
-        IpAddr::V6(ip) => format!("[{ip}]"),
-    }
 }
 
 fn unix_path(socket: &std::os::fd::OwnedFd) -> Option<PathBuf> {
@@ -358,8 +320,8 @@ mod tests {
     fn behind_a_listeners_address_stands_who_may_connect_and_how() {
         let parsed = parse_place("unix:/run/a,b.sock,mode=0660,group=0,tls=require").unwrap();
         assert_eq!((&*show(&parsed.address), parsed.tls), ("unix:/run/a,b.sock", Some(Tls::Required)));
-        assert_eq!(parsed.rights.numbers(), Ok(SocketMode { mode: 0o660, owner: None, group: Some(0) }));
-        assert_eq!(parse_place("unix:/a").unwrap().rights.numbers(), Ok(SocketMode::default()));
+        assert_eq!(parsed.socket, SocketMode { mode: 0o660, owner: None, group: Some(0) });
+        assert_eq!(parse_place("unix:/a").unwrap().socket, SocketMode::default());
         for (text, why) in [
             ("unix:z.sock,tsl=require", "unknown option \"tsl=require\"; did you mean \"tls\"?"),
             (

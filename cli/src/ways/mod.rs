@@ -13,10 +13,7 @@ trait Flag {
     /// Whether it is of exports that are added to a running server, too.
     const IS_OF_ADDED: bool;
 
-    /// Puts it into the ways of an export.
-    ///
-    /// # Errors
-    /// It cannot be of that one.
+    /// Puts it into the ways of an export, unless it cannot be of that one.
     fn put(&self, export: &str, to: &mut Ways) -> Result<(), String>;
 }
 

@@ -1,14 +1,14 @@
 //! Block devices of this machine: `--ublk`, and the key `ublk` of an export.
 
 use clap::Args;
-use fairlift::config::{WayIn as _, Ways};
+use fairlift::config::{SocketMode, WayIn as _, Ways};
 use fairlift::export::ublk::Ublk;
 
 use super::Flags;
 use crate::config::given::Given;
 use crate::config::row::Put::Other;
 use crate::config::row::Row;
-use crate::syntax::place::Rights;
+use crate::syntax::place::take_mode;
 
 pub(super) const ROW: Row<Ways> = Row::<Ways>::new("ublk", Other(put))
     .takes("true, false, or a table of `id`, `queues`, `depth`, `unprivileged`, `recover`, `leave`, `optional`, `partitions`, `mode`, `owner`, `group`")
@@ -48,17 +48,16 @@ fn put(ways: &mut Ways, given: &Given) -> Result<(), String> {
 
 /// Reads the words, with those that say who may open the device.
 fn parse(text: &str) -> Result<Option<Ublk>, String> {
-    let mut rights = Rights::default();
+    let mut file = SocketMode::default();
     let mut others = Vec::new();
     for word in text.split(',') {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
-        if !rights.take(name.trim(), value.trim())? {
+        if !take_mode(&mut file, name.trim(), value.trim())? {
             others.push(word);
         }
     }
-    let file = if rights.is_usual() { None } else { Some(rights.numbers()?) };
     let Some(mut ublk) = Ublk::parse(&others.join(","))? else { return Ok(None) };
-    ublk.file = file;
+    ublk.file = Some(file).filter(|file| *file != SocketMode::default());
     ublk.check().map_err(|why| why.trim_start_matches("ublk: ").to_owned())?;
     Ok(Some(ublk))
 }

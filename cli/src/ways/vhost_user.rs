@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fairlift::config::Ways;
+use fairlift::config::{SocketMode, Ways};
 use fairlift::export::vhost_user::GuestSocket;
 
 use crate::config::row::Put::Text;
 use crate::config::row::Row;
-use crate::syntax::place::{self, Rights};
+use crate::syntax::place;
 
 pub(super) const ROW: Row<Ways> = Row::<Ways>::new("vhost_user", Text(put))
     .takes("`PATH[,mode=0660][,owner=NAME][,group=NAME]`")
@@ -22,9 +22,9 @@ fn put(ways: &mut Ways, text: &str) -> Result<(), String> {
 
 /// Reads a path, and after it who may connect.
 fn parse(text: &str) -> Result<GuestSocket, String> {
-    let mut rights = Rights::default();
-    let path = place::options(text, &Rights::NAMES, |name, value| rights.take(name, value))?;
-    Ok(GuestSocket { path: path.into(), socket: rights.numbers()? })
+    let mut socket = SocketMode::default();
+    let path = place::options(text, &place::MODE_OPTIONS, |name, value| place::take_mode(&mut socket, name, value))?;
+    Ok(GuestSocket { path: path.into(), socket })
 }
 
 #[derive(Clone, Default, Debug, Args)]
@@ -58,7 +58,7 @@ fn socket_in(directory: &Path, export: &str) -> Result<PathBuf, String> {
 
 #[cfg(test)]
 mod tests {
-    use fairlift::config::{SocketMode, WayIn as _};
+    use fairlift::config::WayIn as _;
 
     use super::*;
 

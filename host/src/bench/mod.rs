@@ -86,6 +86,12 @@ pub fn shape(backing: &Backing, read_only: bool) -> Result<Shape, Error> {
     Ok(Shape { bytes: facts.size, block, direct, in_ram: facts.in_ram, read_only })
 }
 
+/// The other holder of the block device of that number: where it is mounted, swap, or a device made of it. `None`: none that is known.
+#[must_use]
+pub fn holder(device: u64) -> Option<String> {
+    crate::device::holder_of(device)
+}
+
 /// Is told how far a run is, and answers whether it is to stop.
 pub type Watch<'a> = &'a mut dyn FnMut(Duration) -> bool;
 

@@ -72,6 +72,7 @@ use crate::kernel::helpers::Order;
 use crate::kernel::ticket::zero;
 use crate::outcome::{errno, outcome};
 use faults::Faults;
+pub(crate) use holder::of as holder_of;
 use lane::OnFile;
 use open::{Opened, kind};
 use peek::Peek;

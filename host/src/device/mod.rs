@@ -38,7 +38,7 @@ use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
 use vm_memory::VolatileSlice;
 
 pub(crate) use backing::{Options, Sharing};
-pub(crate) use file::File;
+pub(crate) use file::{File, holder_of};
 use handed::OpenFile;
 pub(crate) use kinds::{Backing, Factory, Faults, LoadCertificates};
 use lane::{Address, Lane, Tell};

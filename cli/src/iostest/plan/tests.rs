@@ -186,8 +186,11 @@ fn each_mistake_has_its_own_words() {
         ("sim:sata-7200 --nrgrp 0", "invalid value '0' for '--nrgrp <N>': 0 is not in 1..=1000"),
         ("sim:sata-7200 --runtime 0", "the time must be longer than 0"),
         ("sim:sata-7200 --scheduler noop", "invalid value 'noop' for '--scheduler <S>'"),
-        ("sim:sata-7200 --scheduler none -I 0", "-I: scheduler none has no slice_idle; "),
-        ("sim:sata-7200 --scheduler mq-deadline -I 8", "-I: scheduler mq-deadline has no slice_idle; "),
+        ("sim:sata-7200 --scheduler none -I 0", "-I: slice_idle belongs to bfq and cfq; scheduler none has "),
+        (
+            "sim:sata-7200 --scheduler mq-deadline -I 8",
+            "-I: slice_idle belongs to bfq and cfq; scheduler mq-deadline has ",
+        ),
         (
             "sim:sata-7200 --scheduler none --set slice_idle=0",
             "--set slice_idle=0: slice_idle belongs to bfq and cfq; scheduler none has no tunables of its own; every scheduler has flush_coordinate",

@@ -160,7 +160,7 @@ f.toml:6:9: error: disk.ssd0.depth: takes a number from 1 to 4096, not 0
     |         ^
 f.toml:8:9: error: disk.ssd0.set.slice_idle: slice_idle belongs to bfq and cfq; scheduler none has no tunables of its own; every scheduler has flush_coordinate, flush_company, flush_company_min, flush_remember, flush_ahead, charge_flushes
   8 | set = { slice_idle = 1 }
-    |         ^^^^^^^^^^
+    |         ^^^^^^^^^^^^^^
 f.toml:11:10: error: group.\"/t\".weight: takes a number from 1 to 1000, not 1001; its ratio to the weights beside it counts: 300 beside 100 is 3:1
   11 | weight = 1001
      |          ^^^^

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The holder of the device of that number, in a few words; `None` if unknown: another program, or a mount out of sight.
-pub(super) fn of(device: u64) -> Option<String> {
+pub(crate) fn of(device: u64) -> Option<String> {
     let numbers: Vec<_> = [number(device)].into_iter().chain(partitions(&number(device))).collect();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     if let Some(place) = numbers.iter().find_map(|number| mounted_at(&mounts, number)) {
