@@ -7,7 +7,7 @@
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{Duration, Op};
 
-use crate::sim::{Answers, Device, EARLY, GROWING, Sim};
+use crate::sim::{Answers, Device, EARLY, GROWING, STEEP, Sim};
 
 /// Weight and depth of each tenant.
 type Situation = (&'static str, &'static [(u16, u32)]);
@@ -68,7 +68,8 @@ const ANSWERS: [(Answers, &str, f64, f64); 2] =
 #[test]
 fn shares_are_exact_where_everybody_wants_more() {
     let mut missed = vec![];
-    for (disk, name) in [(GROWING, "growing"), (EARLY, "full early")] {
+    // The steep one does less than 0.71 with half of the requests where it answers in lumps, and is held no emptier than that (depth.5).
+    for (disk, name, more) in [(GROWING, "growing", 0.0), (EARLY, "full early", 0.0), (STEEP, "steep", 1.0)] {
         for (answers, how, most, least) in ANSWERS {
             for (situation, tenants) in SITUATIONS {
                 let device = Device { answers, ..disk };
@@ -84,7 +85,7 @@ fn shares_are_exact_where_everybody_wants_more() {
                     sim.counter("depth_least"),
                     sim.counter("depth_wanted")
                 );
-                if off > most || part < least {
+                if off > most + more || part < least {
                     missed.push(format!("{name}, {how}, {situation}: off by {off:.1}, {part:.2} of the frontier"));
                 }
             }

@@ -13,6 +13,10 @@
 //!              with as many requests as the tenant keeps outstanding ([`Depth::does`]), less the time for which its clients are away
 //!              between an answer and the next request; if none of its requests waited, at most twice the rate that it had. Example:
 //!              each of four readers with one request was thought to be able to use half of the disk. It could use a third.
+//!              Where each tenant could do its weight's part alone, of what the disk does with the present places or with as few as
+//!              `isolation_cost` allows, each is due that part. Example: the disk does 160,000 reads with 128 in it and 136,000 with
+//!              80. With 51 outstanding a tenant of 3/4 by weight could use 110,000: less than 3/4 of the most, but it has its part
+//!              while the disk holds 80.
 //!              A tenant that seldom has anything outstanding is due the part that it had. So is a tenant that its ceiling keeps
 //!              below its weight's part: no other tenant's fewer places would bring it more.
 //! admission.2  At the end of a period the places of a tenant are multiplied by (due ÷ had)^[`GAIN`]: integral control, so what
@@ -510,7 +514,7 @@ impl Admission {
                 tenant.ended(costs.price(tenant.last) / 2);
             }
         }
-        let demanding = self.entitle(now, length, depth);
+        let demanding = self.entitle(now, length, depth, bounds.least);
         let (worst, is_exact, is_short) = self.correct(length, places);
         let (places, all, is_low) = self.fit(bounds, is_exact);
         let (is_pressed, is_urgent) = (is_low && worst < NEARLY, is_low && is_short);
@@ -540,7 +544,7 @@ impl Admission {
     }
 
     /// admission.1: what each tenant that asked is due. Answers how many did.
-    fn entitle(&mut self, now: Instant, length: u64, depth: &Depth) -> u32 {
+    fn entitle(&mut self, now: Instant, length: u64, depth: &Depth, least: f64) -> u32 {
         let Self { tenants, touched, entitlement, groups, .. } = self;
         let (mut demanding, mut work, mut requests) = (0, 0, 0);
         entitlement.clear();
@@ -565,6 +569,8 @@ impl Admission {
             }
         }
         entitlement.clear_demands();
+        let does_now = depth.does(depth.places().max(least)).1;
+        let mut is_able = true;
         for at in &*touched {
             let tenant = &mut tenants[*at as usize];
             if tenant.requests > 0 {
@@ -582,7 +588,12 @@ impl Admission {
                 let with_away = |part: f64| part / (1.0 + part * away);
                 tenant.could = with_away(at_least) / tenant.share;
                 entitlement.demand(tenant.node, with_away(at_most).min(most));
+                is_able &= tenant.could >= does_now && most >= tenant.share;
             }
+        }
+        if is_able {
+            let asked = touched.iter().map(|at| &tenants[*at as usize]).filter(|tenant| tenant.requests > 0);
+            asked.for_each(|tenant| entitlement.demand(tenant.node, f64::INFINITY));
         }
         entitlement.add_up();
         entitlement.divide(1.0);

@@ -268,6 +268,11 @@ impl Depth {
         (part, part)
     }
 
+    /// How many places tenants fill.
+    pub(super) fn places(&self) -> f64 {
+        self.places
+    }
+
     /// How many places tenants have.
     pub(super) fn set_places(&mut self, period: &Period) {
         self.is_pressed = period.is_pressed;
