@@ -13,7 +13,7 @@
 //!              with as many requests as the tenant keeps outstanding ([`Depth::does`]), less the time for which its clients are away
 //!              between an answer and the next request; if none of its requests waited, at most twice the rate that it had. Example:
 //!              each of four readers with one request was thought to be able to use half of the disk. It could use a third.
-//!              Where each tenant could do its weight's part alone, of what the disk does with the present places or with as few as
+//!              Where each tenant could do its weight's part alone, of the disk's rate with the present places or with as few as
 //!              `isolation_cost` allows, each is due that part. Example: the disk does 160,000 reads with 128 in it and 136,000 with
 //!              80. With 51 outstanding a tenant of 3/4 by weight could use 110,000: less than 3/4 of the most, but it has its part
 //!              while the disk holds 80.
