@@ -72,8 +72,6 @@ counts! {
     FailedFlushes = "failed flushes",
     /// Writes that were made durable ahead of the flush that would ask for it.
     Ahead = "writes durable ahead",
-    /// Decisions that were compared with the rules of `mq-deadline`.
-    Decisions = "decisions compared",
 }
 
 /// Counts, by kind.

@@ -9,7 +9,6 @@
 //! | `queue` | the queue with every scheduler, tags, flushes and ceilings, on a disk that fails, hangs, lies and is late, while all that can be changed is changed |
 //! | `flood` | the same with many small requests on a fast disk |
 //! | `power` | flushes, durable writes and failed flushes, with the power failing at every instant |
-//! | `order` | `mq-deadline` against a dull model of its rules |
 //! | `shares` | weights, floors and ceilings while all tenants want more, against plain arithmetic |
 //!
 //! A run that fails is shrunk: steps are left out while it still fails ([`shrink()`]).
@@ -22,7 +21,6 @@ mod bench;
 mod change;
 mod device;
 mod meters;
-mod order;
 mod power;
 pub mod runner;
 mod sectors;
@@ -78,11 +76,7 @@ pub const PROMISES: &[Promise] = &[
         says: "a ceiling is not exceeded, nor too strict, and a floor is kept",
         tried: &[Count::Limited, Count::Reserved],
     },
-    Promise {
-        name: "W3",
-        says: "whoever waits for room or a tag is woken, and mq-deadline keeps to its rules",
-        tried: &[Count::Full, Count::Decisions],
-    },
+    Promise { name: "W3", says: "whoever waits for room or a tag is woken", tried: &[Count::Full] },
     Promise {
         name: "F1",
         says: "the disk's error reaches the client that asked, and no other",
@@ -149,15 +143,6 @@ pub const SUITES: &[Suite] = &[
         says: |seed| power::PowerRun::draw(seed).says(),
         step: |_, number| format!("bio {number}"),
         run: |seed, steps| power::PowerRun::draw(seed).go(steps.count() as u64),
-    },
-    Suite {
-        name: "order",
-        about: "the order of mq-deadline, request by request, against a model of its rules",
-        part: 1,
-        steps: |_| order::STEPS,
-        says: order::says,
-        step: |_, number| format!("step {number}"),
-        run: order::go,
     },
     Suite {
         name: "shares",
