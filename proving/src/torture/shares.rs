@@ -18,7 +18,7 @@ use fairlift_core::{
     ContextId, Duration, Group, GroupId, Instant, Limits, Op, Outcome, Priority, Queue, Sector, Stream, Weight,
 };
 
-use super::Tried;
+use super::Verdict;
 use super::swarm::one_of;
 use crate::tally::{Broken, Count, Tally, broken};
 use fairlift_lab::program::direct::{Direct, Settings as Asks};
@@ -225,13 +225,13 @@ impl SharesRun {
     }
 
     /// The run, until `requests` went to the disk.
-    pub(super) fn go(&self, requests: u64) -> Tried {
+    pub(super) fn go(&self, requests: u64) -> Verdict {
         let mut run = Run::new(self);
-        let result = run.go(requests);
+        let broken = run.go(requests).err();
         run.tally.one(Count::Runs);
         run.tally.add(Count::Ios, run.world.model().work().requests);
         run.tally.add(Count::Millis, run.world.now().as_nanos() / 1_000_000);
-        (run.tally, result)
+        Verdict { tally: run.tally, broken }
     }
 }
 
