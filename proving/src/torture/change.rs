@@ -68,7 +68,7 @@ impl Bench<'_> {
                 if group == GroupId::ROOT || is_used {
                     return None;
                 }
-                self.meters.remove(group);
+                self.meters.set(now, group, None, std::iter::empty());
                 self.bounds.remove(&group);
                 for watched in &mut self.queues {
                     watched.queue.remove_group(now, group).unwrap_or_else(|used| panic!("{used}"));
