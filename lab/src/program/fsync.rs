@@ -4,11 +4,12 @@
 //! fsync.2  An operation is both: until the block is durable.
 //! fsync.3  Each block comes after the one before; at the end of the file it starts again.
 
-use fairlift_core::program::Ask;
+use std::collections::VecDeque;
+
 use fairlift_core::{Duration, Flags};
 
 use super::blocks::Blocks;
-use super::in_turn::{FLUSH, InTurn, Operations, write};
+use super::in_turn::{Action, FLUSH, InTurn, Operations, write};
 use super::{Pattern, Region, copying};
 
 /// Writes and flushes: see the [module](self).
@@ -35,17 +36,14 @@ impl Fsync {
 }
 
 impl Operations for Writes {
-    fn plan(&mut self, asks: &mut Vec<Ask>) -> u64 {
+    fn plan(&mut self, actions: &mut VecDeque<Action>) -> u64 {
         let extent = self.file.extent(self.blocks.next(), self.block);
+        actions.push_back(Action::Work(copying(self.block)));
         if self.fua {
-            asks.push(write(extent, Flags::FUA));
+            actions.push_back(write(extent, Flags::FUA));
         } else {
-            asks.extend([write(extent, Flags::NONE), FLUSH]); // fsync.1
+            actions.extend([write(extent, Flags::NONE), FLUSH]); // fsync.1
         }
         self.block
-    }
-
-    fn copies(&self) -> Duration {
-        copying(self.block)
     }
 }

@@ -5,11 +5,12 @@
 //! journal.2  Commits lie one after another in the journal; at its end it starts again.
 //! journal.3  An operation is one commit. The next one begins at once, or after `think`.
 
-use fairlift_core::program::Ask;
+use std::collections::VecDeque;
+
 use fairlift_core::{Duration, Flags};
 
 use super::Region;
-use super::in_turn::{FLUSH, InTurn, Operations, write};
+use super::in_turn::{Action, FLUSH, InTurn, Operations, write};
 use crate::Random;
 
 /// The most blocks that a commit logs (journal.1). An estimate: what a small transaction of ext4 touches.
@@ -42,7 +43,7 @@ impl Journal {
 }
 
 impl Commits {
-    fn write(&mut self, blocks: u64, flags: Flags) -> Ask {
+    fn write(&mut self, blocks: u64, flags: Flags) -> Action {
         let extent = self.file.extent(self.next * self.block, blocks * self.block);
         self.next = (self.next + blocks) % self.count; // journal.2
         write(extent, flags | Flags::META | Flags::PRIO)
@@ -50,10 +51,10 @@ impl Commits {
 }
 
 impl Operations for Commits {
-    fn plan(&mut self, asks: &mut Vec<Ask>) -> u64 {
+    fn plan(&mut self, actions: &mut VecDeque<Action>) -> u64 {
         let blocks = (1 + self.random.below(BLOCKS_MAX)).min(self.count - self.next); // journal.1
         let log = self.write(blocks, Flags::NONE);
-        asks.extend([log, FLUSH, self.write(1, Flags::FUA)]);
+        actions.extend([log, FLUSH, self.write(1, Flags::FUA)]);
         (blocks + 1) * self.block
     }
 }

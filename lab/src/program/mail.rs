@@ -9,10 +9,11 @@
 //!
 //! Not modelled: the page cache, in which mails that were read before would be found; directories.
 
-use fairlift_core::program::Ask;
+use std::collections::VecDeque;
+
 use fairlift_core::{Duration, Flags, Op};
 
-use super::in_turn::{FLUSH, InTurn, Operations, write};
+use super::in_turn::{Action, FLUSH, InTurn, Operations, ask, write};
 use super::{Region, copying};
 use crate::Random;
 
@@ -66,15 +67,15 @@ impl Mail {
 
 impl Mails {
     /// The blocks of a mail from `from` on (mail.1).
-    fn ask(&self, op: Op, mail: u64, from: u64, blocks: u64) -> Ask {
+    fn ask(&self, op: Op, mail: u64, from: u64, blocks: u64) -> Action {
         let first = (self.sizes.len() as u64).div_ceil(INODES) + mail * self.room;
-        let extent = self.file.extent((first + from) * self.block, blocks * self.block);
-        if op == Op::Read { Ask { token: 0, op, flags: Flags::SYNC, extent } } else { write(extent, Flags::NONE) }
+        ask(op, self.file.extent((first + from) * self.block, blocks * self.block), Flags::SYNC)
     }
 }
 
 impl Operations for Mails {
-    fn plan(&mut self, asks: &mut Vec<Ask>) -> u64 {
+    fn plan(&mut self, actions: &mut VecDeque<Action>) -> u64 {
+        actions.push_back(Action::Work(copying(self.block * WRITTEN_MAX.div_ceil(2))));
         let mail = self.random.below(self.sizes.len() as u64);
         let size = self.sizes[mail as usize];
         let (read, writes, next) = match self.next {
@@ -84,7 +85,7 @@ impl Operations for Mails {
         };
         self.next = next;
         if read > 0 {
-            asks.push(self.ask(Op::Read, mail, 0, read));
+            actions.push_back(self.ask(Op::Read, mail, 0, read));
         }
         if !writes {
             return read * self.block;
@@ -94,11 +95,7 @@ impl Operations for Mails {
         let written = (1 + self.random.below(WRITTEN_MAX)).min(most - from);
         self.sizes[mail as usize] = from + written;
         let inode = self.file.extent(mail / INODES * self.block, self.block);
-        asks.extend([self.ask(Op::Write, mail, from, written), write(inode, Flags::META), FLUSH]); // mail.3
+        actions.extend([self.ask(Op::Write, mail, from, written), write(inode, Flags::META), FLUSH]); // mail.3
         (read + written) * self.block
-    }
-
-    fn copies(&self) -> Duration {
-        copying(self.block * WRITTEN_MAX.div_ceil(2))
     }
 }
