@@ -304,7 +304,7 @@ fn workloads_of(name: &str) -> Result<Vec<Workload>, String> {
     }
     let text = std::fs::read_to_string(name).map_err(|error| format!("{name}: {error}"))?;
     let workloads = Workload::read(&text).map_err(|mistake| format!("{name}:{mistake}"))?;
-    match workloads.iter().find(|workload| Workload::NAMES.contains(&workload.name.as_str())) {
+    match workloads.iter().find(|workload| Workload::named(&workload.name).is_ok()) {
         Some(workload) => Err(format!("{name}: \"{}\" is a built-in workload; choose another name", workload.name)),
         None => Ok(workloads),
     }

@@ -524,8 +524,8 @@ fn a_start_is_one_operation_of_reads_that_wait_for_each_other() {
 /// Of every built-in workload: within its file, whole sectors, tokens not used twice, no spinning.
 #[test]
 fn every_program_keeps_to_its_file_and_lets_time_pass() {
-    for name in Workload::NAMES {
-        for role in Workload::named(name).unwrap().roles {
+    for Workload { name, roles, .. } in Workload::built_in() {
+        for role in &roles {
             for block in [512, 4 * KIB, 12 * KIB, 256 * KIB] {
                 let bytes = 3 * MIB;
                 let part = JobPlacement {
