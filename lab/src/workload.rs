@@ -21,8 +21,6 @@ use crate::program::{
 };
 use crate::suggestion;
 
-pub use file::Mistake;
-
 /// Programs that run together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Workload {
