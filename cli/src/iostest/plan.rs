@@ -283,7 +283,7 @@ fn served(flags: &IostestArgs) -> Result<TestDisk, String> {
 
 fn device(text: &str) -> Result<TestDisk, String> {
     if let Some(model) = text.strip_prefix("sim:") {
-        return Spec::parse(model).map(|spec| TestDisk::Model(Box::new(spec))).map_err(|error| error.to_string());
+        return Spec::parse(model).map(|spec| TestDisk::Model(Box::new(spec)));
     }
     let backing = backing::parse(text).and_then(|backing| faults::settle(&backing))?;
     backing::check(&backing)?;
