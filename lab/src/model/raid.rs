@@ -119,7 +119,7 @@ impl Raid {
             tasks: Vec::with_capacity(256),
             free: Vec::with_capacity(256),
             streams: settings.streams(),
-            cache: Cache::new(settings.controller_cache > 0),
+            cache: Cache::new(),
             leaving: 0,
             leaving_sectors: 0,
             flushes: VecDeque::new(),
