@@ -15,8 +15,7 @@ use fairlift_core::Sector;
 use fairlift_core::model::Model;
 use fairlift_core::tunable::{self, TunableInfo, parse_size};
 
-pub(crate) use busy::Busy;
-use busy::Metered;
+pub(crate) use busy::Metered;
 
 use crate::suggestion;
 

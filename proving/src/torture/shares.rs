@@ -23,7 +23,7 @@ use super::swarm::one_of;
 use crate::tally::{Broken, Count, Tally, broken};
 use fairlift_lab::program::direct::{Direct, Settings as Asks};
 use fairlift_lab::program::{Pattern, Region};
-use fairlift_lab::{Random, Timed, World};
+use fairlift_lab::{Random, World, given_times};
 
 /// The subject of a run (shares.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -210,7 +210,7 @@ impl SharesRun {
     /// The disk: a flush has it alone.
     fn disk(&self) -> Box<dyn Model> {
         let (service, flush, mut free) = (self.service, self.flush, vec![Instant::ZERO; self.channels]);
-        Box::new(Timed::new(self.queue.limits, move |now, request, _| {
+        Box::new(given_times(self.queue.limits, move |now, request, _| {
             let ends = if request.op == Op::Flush {
                 let ends = free.iter().copied().max().unwrap_or(now).max(now) + flush;
                 free.fill(ends);
