@@ -244,9 +244,7 @@ impl Model for Raid {
             if let Some((_, missing)) = self.fails.take_if(|(when, _)| *when <= at) {
                 self.missing = missing; // what they are asked already they still answer
             }
-            while let Some(one) = self.ended.pop_front_if(|one| one.at.as_nanos() <= at) {
-                ended.push(one);
-            }
+            ended.extend(std::iter::from_fn(|| self.ended.pop_front_if(|one| one.at.as_nanos() <= at)));
             let mut heard = std::mem::take(&mut self.heard);
             self.members.advance(at, &mut heard);
             heard.iter().for_each(|task| self.part_done(at, *task));

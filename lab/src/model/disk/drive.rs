@@ -151,9 +151,7 @@ impl Model for Drive {
 
     fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
         while let Some(at) = self.poll_event().filter(|at| *at <= now) {
-            while let Some(one) = self.ended.pop_front_if(|one| one.at <= at) {
-                ended.push(one);
-            }
+            ended.extend(std::iter::from_fn(|| self.ended.pop_front_if(|one| one.at <= at)));
             let at = at.as_nanos();
             // The arm's results come before requests of the same time: the cache then knows them.
             if self.arm_event().is_some_and(|event| event <= at) {
