@@ -133,9 +133,9 @@ impl Workload {
         let names: Vec<&str> = all.iter().map(|one| one.name.as_str()).chain([tenants::ALL]).collect();
         let list = names.join(", ");
         if name.is_empty() {
-        Err(format!("unknown workload \"{name}\": the workloads are {list}{}", suggestion(name, names.iter().copied())))
             return Err(format!("a workload needs a name: {list}"));
         }
+        Err(format!("unknown workload \"{name}\": the workloads are {list}{}", suggestion(name, names.iter().copied())))
     }
 
     /// The workloads of that name: one, or for `tenants` the situations that are run together.
@@ -239,7 +239,7 @@ impl Role {
         let think = self.think;
         match self.does {
             Does::Buffered(Op::Read, Pattern::Sequential) => {
-                Box::new(ReadAhead::new(file, block, think).with_largest(self.read_ahead))
+                Box::new(ReadAhead::new(file, block, think, self.read_ahead))
             }
             Does::Direct(op, order) => {
                 let flush_every = self.flush_every;

@@ -78,7 +78,7 @@ fn reads(extents: &[(u64, u64)]) -> Vec<(Op, u64, u64)> {
 // ---- read-ahead ----
 
 fn reader(bytes: u64, block: u64) -> Play<ReadAhead> {
-    Play::new(ReadAhead::new(file(bytes), block, Duration::ZERO))
+    Play::new(ReadAhead::new(file(bytes), block, Duration::ZERO, read_ahead::LARGEST))
 }
 
 /// read_ahead.1, read_ahead.4
@@ -99,7 +99,7 @@ fn windows_grow_to_128_kib_and_start_small_again_with_the_file() {
 /// read_ahead.1: what the kernel calls `read_ahead_kb`.
 #[test]
 fn windows_grow_to_the_largest_that_was_set() {
-    let mut play = Play::new(ReadAhead::new(file(4 * MIB), 4 * KIB, Duration::ZERO).with_largest(64 * KIB));
+    let mut play = Play::new(ReadAhead::new(file(4 * MIB), 4 * KIB, Duration::ZERO, 64 * KIB));
     let mut requests = Vec::new();
     while requests.len() < 5 {
         requests.extend(play.wait(play.now + us(200)));
@@ -177,7 +177,7 @@ fn a_window_that_failed_fails_the_reads_in_it() {
 
 #[test]
 fn a_reader_that_thinks_reads_one_block_at_a_time() {
-    let mut play = Play::new(ReadAhead::new(file(4 * MIB), 4 * KIB, us(100)));
+    let mut play = Play::new(ReadAhead::new(file(4 * MIB), 4 * KIB, us(100), read_ahead::LARGEST));
     play.wait(at(0));
     play.end();
     play.wait(at(303));
