@@ -25,6 +25,7 @@ use fairlift_core::{Duration, Group};
 use crate::result::{Results, Run};
 use crate::workload::Workload;
 
+pub(crate) use case::START;
 pub use error::RunError;
 pub use fairlift_core::program::{Job, Measured};
 pub use modelled::Modelled;
@@ -69,9 +70,7 @@ pub enum Placement {
     /// One after another from near the start of the disk on, as a fresh file system lays them.
     #[default]
     Together,
-    /// Evenly over the whole disk, as far apart as can be.
-    Spread,
-    /// As [`Placement::Spread`], each into its part, of this many bytes, whole sectors.
+    /// Evenly over the whole disk, as far apart as can be: each begins this many bytes into its part, whole sectors.
     Within(u64),
 }
 

@@ -56,7 +56,7 @@ fairlift_lab::proptest! {
             block_size: block,
             file_size,
             iodepth,
-            placement: if spread { Placement::Spread } else { Placement::Together },
+            placement: if spread { Placement::Within(0) } else { Placement::Together },
             seed,
             ..Plan::default()
         };

@@ -284,7 +284,7 @@ fn files_lie_side_by_side_or_evenly_over_the_disk() {
     };
     let mib = |n: u64| Sector(n * 2048);
     assert_eq!(first(Placement::Together, 3), [mib(1), mib(17), mib(33)]);
-    assert_eq!(first(Placement::Spread, 3), [mib(1), mib(342), mib(683)], "a disk of 1 GiB");
+    assert_eq!(first(Placement::Within(0), 3), [mib(1), mib(342), mib(683)], "a disk of 1 GiB");
 }
 
 #[test]
