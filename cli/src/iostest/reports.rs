@@ -8,7 +8,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use fairlift_lab::report;
-use fairlift_lab::report::table::Options;
 use fairlift_lab::result::Results;
 
 use super::args::IostestArgs;
@@ -34,7 +33,8 @@ pub(crate) struct Reports {
     directory: Option<PathBuf>,
     /// The first file of a trace: others write it, run by run.
     trace: Option<PathBuf>,
-    options: Options,
+    /// Whether groups are followed by a column of their total.
+    total: bool,
 }
 
 impl Reports {
@@ -64,7 +64,7 @@ impl Reports {
                 Err(says) => mistakes.push(Mistake::in_flag("--output", says)),
             }
         }
-        Self { files, directory: flags.output.clone(), trace, options: Options { total: flags.total } }
+        Self { files, directory: flags.output.clone(), trace, total: flags.total }
     }
 
     /// Whether these results can be reported so: a JSON document holds one.
@@ -93,7 +93,7 @@ impl Reports {
         }
         for (form, path) in &self.files {
             let text = match form {
-                Form::Text => tables(all, self.options),
+                Form::Text => tables(all, self.total),
                 Form::Json => all.iter().map(report::json::to_json).collect(),
                 Form::Html => report::html::html(all),
             };
@@ -110,12 +110,12 @@ impl Reports {
                 failed.push(format!("{}: {error}", path.display()));
             }
         }
-        (shown.unwrap_or_else(|| tables(all, self.options)), failed)
+        (shown.unwrap_or_else(|| tables(all, self.total)), failed)
     }
 }
 
-fn tables(all: &[Results], options: Options) -> String {
-    all.iter().map(|results| report::table::table(results, options)).collect::<Vec<_>>().join("\n")
+fn tables(all: &[Results], total: bool) -> String {
+    all.iter().map(|results| report::table::table(results, total)).collect::<Vec<_>>().join("\n")
 }
 
 /// Tries to make the directory if it is not there, and to write in it; what was made is removed again (reports.1, reports.2).
