@@ -449,7 +449,7 @@ impl World {
 
     fn dispatch(&mut self) {
         while let Some(request) = self.queue.poll_dispatch(self.now, CONTEXT) {
-            self.check.dispatched(self.now, &request, &self.queue);
+            self.check.dispatched(self.now, &request, self.queue.segments(request.tag));
             let Dispatch { tag, op, flags, extent, .. } = request;
             self.model.submit(self.now, &ModelRequest { id: u64::from(tag.0), op, flags, extent });
             if let Some(dispatched) = &mut self.dispatched {

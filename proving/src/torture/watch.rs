@@ -77,7 +77,7 @@ impl Bench<'_> {
     pub(super) fn given(&mut self, number: usize, dispatch: &Dispatch) -> Result {
         let now = self.now;
         let WatchedQueue { queue, check, .. } = &mut self.queues[number];
-        check.dispatched(now, dispatch, queue);
+        check.dispatched(now, dispatch, queue.segments(dispatch.tag));
         if dispatch.op == Op::Flush {
             return Ok(());
         }
