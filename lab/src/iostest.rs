@@ -16,7 +16,6 @@ mod sums;
 pub mod tenants;
 
 use std::collections::BTreeMap;
-use std::error::Error as AnyError;
 
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::time::secs;
@@ -140,6 +139,9 @@ pub(crate) fn failure(measured: &Measured) -> Option<String> {
     Some(format!("{} of {} operations of a job failed{why}", meter.failed, meter.operations))
 }
 
+/// Why a case could not be run: for the user, in one line.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
 /// Is told how far a run is, in time of the disk, and answers whether it is to stop.
 pub type Watch<'a> = &'a mut dyn FnMut(Duration) -> bool;
 
@@ -149,15 +151,15 @@ pub trait Runner {
     ///
     /// # Errors
     /// It could not.
-    fn check(&mut self, _case: &Case) -> Result<(), Box<dyn AnyError + Send + Sync>> {
+    fn check(&mut self, _case: &Case) -> Result<(), Failure> {
         Ok(())
     }
 
     /// Runs one. `watch` is told now and then how far it is, and answers whether it is to stop.
     ///
     /// # Errors
-    /// It could not be run: for the user, in one line.
-    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Box<dyn AnyError + Send + Sync>>;
+    /// It could not be run.
+    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Failure>;
 }
 
 /// How far a plan is.

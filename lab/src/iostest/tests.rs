@@ -152,7 +152,7 @@ fn a_run_says_how_far_it_is_and_that_changes_nothing() {
 struct Failing;
 
 impl Runner for Failing {
-    fn run(&mut self, case: &Case, _: Watch<'_>) -> Result<Measured, Box<dyn AnyError + Send + Sync>> {
+    fn run(&mut self, case: &Case, _: Watch<'_>) -> Result<Measured, Failure> {
         let mut measured = Measured { runtime: case.runtime, ..measured(&[(0, 4096)]) };
         measured.meters[0].1.ended(0, Outcome::Failed(fairlift_core::Errno::EIO), ms(1));
         Ok(measured)
