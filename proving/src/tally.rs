@@ -130,8 +130,11 @@ impl Broken {
     }
 }
 
+/// Whether the promises were kept.
+pub(crate) type Result<T = ()> = std::result::Result<T, Broken>;
+
 /// The error of a broken promise.
-pub(crate) fn broken<T>(promise: &'static str, says: impl Into<String>) -> Result<T, Broken> {
+pub(crate) fn broken<T>(promise: &'static str, says: impl Into<String>) -> Result<T> {
     Err(Broken::new(promise, says))
 }
 

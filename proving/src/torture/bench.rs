@@ -24,7 +24,7 @@ use super::sectors::Sectors;
 use super::step::{Act, Fate, ProgramStep};
 use super::swarm::{REGION, REGIONS, Setup};
 use crate::power_cut::workers::with_shared_flushes;
-use crate::tally::{Broken, Count, Tally, broken};
+use crate::tally::{Broken, Count, Result, Tally, broken};
 use crate::turns::{self, Worker};
 use fairlift_lab::check::Check;
 
@@ -101,26 +101,19 @@ pub(super) struct Bench<'a> {
     tags: Option<Arc<Bitmap>>,
 }
 
-type Result<T = ()> = std::result::Result<T, Broken>;
-
 impl<'a> Bench<'a> {
     pub(super) fn new(setup: &'a Setup) -> Self {
         let mut settings = setup.queue.clone();
-        let mut tags = None;
         if setup.queues > 1 {
             settings = with_shared_flushes(&settings);
         }
-        let shared = setup.shared_tags.then(|| {
-            let bitmap = Arc::new(Bitmap::new(settings.depth.into()).unwrap_or_else(|error| panic!("{error}")));
-            tags = Some(Arc::clone(&bitmap));
-            (bitmap, Arc::new(Users::new(setup.queues.into())))
+        let shared = setup.shared_tags.then(|| SharedTags {
+            bitmap: Arc::new(Bitmap::new(settings.depth.into()).unwrap_or_else(|error| panic!("{error}"))),
+            users: Arc::new(Users::new(setup.queues.into())),
+            user: 0,
         });
         let watched = |user: u16| {
-            let tags = shared.as_ref().map(|(bitmap, users)| SharedTags {
-                bitmap: Arc::clone(bitmap),
-                users: Arc::clone(users),
-                user: user.into(),
-            });
+            let tags = shared.clone().map(|tags| SharedTags { user: user.into(), ..tags });
             let queue = Queue::new(fairlift_core::queue::Settings { tags, ..settings.clone() });
             let mut check = Check::new(&queue);
             check.seed(setup.seed);
@@ -148,7 +141,7 @@ impl<'a> Bench<'a> {
             groups_made: 0,
             flush_errors: vec![[0; 8]; setup.queue.backings.len()],
             segments: Vec::new(),
-            tags,
+            tags: shared.as_ref().map(|tags| Arc::clone(&tags.bitmap)),
         };
         for number in 0..setup.clients {
             let group = GroupId(number as u16 % setup.queue.groups.len() as u16);
@@ -471,11 +464,11 @@ impl<'a> Bench<'a> {
         }
         self.meters = Meters::default();
         // A bio held by a ceiling is woken by the lifting of it; a hung request by its end.
-        (0..self.contexts.len())
-            .filter(|context| self.queues[self.queue_of(*context as u16)].queue.poll_timeout().is_some())
-            .collect::<Vec<_>>()
-            .into_iter()
-            .for_each(|context| self.wake(context));
+        for context in 0..self.contexts.len() {
+            if self.queues[self.queue_of(context as u16)].queue.poll_timeout().is_some() {
+                self.wake(context);
+            }
+        }
         let bound = self.bound();
         let until = self.now + Duration::from_nanos(bound.as_nanos() * 10);
         // A flush that has taken too long is told at once, and its end is heard later.

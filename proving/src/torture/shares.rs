@@ -20,7 +20,7 @@ use fairlift_core::{
 
 use super::Verdict;
 use super::swarm::one_of;
-use crate::tally::{Broken, Count, Tally, broken};
+use crate::tally::{Count, Result, Tally, broken};
 use fairlift_lab::program::direct::{Direct, Settings as Asks};
 use fairlift_lab::program::{Pattern, Region};
 use fairlift_lab::{Random, World, given_times};
@@ -294,8 +294,6 @@ struct Run<'a> {
     /// Time of the disk that flushes took.
     flushed: Duration,
 }
-
-type Result = std::result::Result<(), Broken>;
 
 impl<'a> Run<'a> {
     fn new(setup: &'a SharesRun) -> Self {

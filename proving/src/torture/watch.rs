@@ -8,9 +8,7 @@ use super::device::Given;
 use super::sectors::Found;
 use super::step::{Fate, Lie};
 use super::swarm::REGION;
-use crate::tally::{Broken, Count, broken};
-
-type Result<T = ()> = std::result::Result<T, Broken>;
+use crate::tally::{Broken, Count, Result, broken};
 
 impl Bench<'_> {
     /// Before the disk is asked: that it may be asked so, and here.
