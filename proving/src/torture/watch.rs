@@ -181,9 +181,8 @@ impl Bench<'_> {
         // A flush that several share is waited for by all of the backing who had asked for one by then.
         let is_shared = given.dispatch.op == Op::Flush && self.setup.queue.flush.coordinate;
         let backing = self.backing_of(given.dispatch.extent.start);
-        let shares = self.rows.iter().filter(|row| {
+        let shares = self.rows.iter().map(|(_, row)| row).filter(|row| {
             is_shared
-                && row.is_open
                 && row.bio.op == Op::Flush
                 && row.came < given.since
                 && self.backing_of(row.bio.extent.start) == backing
@@ -251,7 +250,7 @@ impl Bench<'_> {
             let is_certain = is_done && op != Op::Discard;
             self.sectors.finished(self.setup.index(start), sectors, order, end, is_certain);
         }
-        self.release(token.0 as u32);
+        self.release(token.0 as usize);
         Ok(())
     }
 }
