@@ -16,8 +16,8 @@ pub mod tenants;
 use fairlift_core::{Duration, Group, Instant, Op, Priority};
 
 use crate::program::{
-    Direct, Fsync, Interactive, Journal, Mail, OpenLoop, PAGE, Pages, Pattern, Program, ReadAhead, Region, WriteBack,
-    direct, interactive, journal, mail, read_ahead, write_back,
+    Direct, OpenLoop, PAGE, Pattern, Program, ReadAhead, Region, WriteBack, direct, fsync, interactive, journal, mail,
+    pages, read_ahead, write_back,
 };
 use crate::suggestion;
 
@@ -247,21 +247,21 @@ impl Role {
                 let settings = direct::Settings { think, round_trip, flush_every, counts_from, ..settings };
                 Box::new(Direct::new(settings, file, seed))
             }
-            Does::Buffered(Op::Read, Pattern::Random) => Box::new(Pages::new(file, block, think, seed)),
+            Does::Buffered(Op::Read, Pattern::Random) => Box::new(pages(file, block, think, seed)),
             Does::Buffered(_, order) => {
                 let settings = write_back::Settings { order, block, think, ..write_back::Settings::default() };
                 Box::new(WriteBack::new(settings, file, seed))
             }
-            Does::Fsync { fua } => Box::new(Fsync::new(file, block, fua, think)),
+            Does::Fsync { fua } => Box::new(fsync(file, block, fua, think)),
             Does::OpenLoop { op, order, rate } => Box::new(OpenLoop::new(op, order, rate, file, block, seed)),
             Does::Interleaved => {
                 let settings = direct::Settings::new(Op::Read, Pattern::Sequential, block, 1);
                 let settings = direct::Settings { think, ..settings };
                 Box::new(Direct::interleaved(settings, file, index, of))
             }
-            Does::Journal => Box::new(Journal::new(file, block, think, seed)),
-            Does::Mail => Box::new(Mail::new(file, block, think, seed)),
-            Does::Interactive => Box::new(Interactive::new(file, block, seed)),
+            Does::Journal => Box::new(journal(file, block, think, seed)),
+            Does::Mail => Box::new(mail(file, block, think, seed)),
+            Does::Interactive => Box::new(interactive(file, block, seed)),
         }
     }
 }

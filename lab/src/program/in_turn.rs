@@ -10,22 +10,19 @@ use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::{Duration, Extent, Flags, Instant, Op, Outcome};
 
 /// An action of an operation.
-pub enum Action {
+pub(super) enum Action {
     /// Asks, and waits for the end.
     Ask(Ask),
     /// The CPU copies or computes.
     Work(Duration),
 }
 
-/// The operations of a kind of program.
-pub trait Operations: Send {
-    /// Plans the next operation: fills `actions` in their order, and says how many bytes it counts for.
-    fn plan(&mut self, actions: &mut VecDeque<Action>) -> u64;
-}
+/// Plans the next operation: fills the list with its actions in their order, and says how many bytes it counts for.
+type Planner = dyn FnMut(&mut VecDeque<Action>) -> u64 + Send;
 
-/// Runs [`Operations`]: see the [module](self).
-pub struct InTurn<O> {
-    operations: O,
+/// Runs operations: see the [module](self).
+pub struct InTurn {
+    plan: Box<Planner>,
     think: Duration,
     /// The actions of the present operation that have not begun.
     actions: VecDeque<Action>,
@@ -37,11 +34,11 @@ pub struct InTurn<O> {
     meter: Meter,
 }
 
-impl<O: Operations> InTurn<O> {
+impl InTurn {
     /// Starts at once.
-    pub(super) fn of(operations: O, think: Duration) -> Self {
+    pub(super) fn new(think: Duration, plan: impl FnMut(&mut VecDeque<Action>) -> u64 + Send + 'static) -> Self {
         Self {
-            operations,
+            plan: Box::new(plan),
             think,
             actions: VecDeque::new(),
             bytes: 0,
@@ -72,12 +69,12 @@ pub(super) fn write(extent: Extent, flags: Flags) -> Action {
 /// The request that makes the writes before it durable.
 pub(super) const FLUSH: Action = Action::Ask(Ask { token: 0, op: Op::Flush, flags: Flags::NONE, extent: Extent::NONE });
 
-impl<O: Operations> Program for InTurn<O> {
+impl Program for InTurn {
     fn poll_ask(&mut self, now: Instant) -> Option<Ask> {
         while let Some(at) = self.next.filter(|at| *at <= now) {
             if self.began.is_none() {
                 self.began = Some(now);
-                self.bytes = self.operations.plan(&mut self.actions);
+                self.bytes = (self.plan)(&mut self.actions);
             }
             match self.actions.pop_front() {
                 Some(Action::Ask(ask)) => {

@@ -9,13 +9,11 @@
 //! The numbers are estimates in the manner of large desktop programs: hundreds of small reads over tens of megabytes, some
 //! tens of milliseconds of CPU time.
 
-use std::collections::VecDeque;
-
 use fairlift_core::time::{secs, us};
 use fairlift_core::{Duration, Flags, Op};
 
 use super::Region;
-use super::in_turn::{Action, InTurn, Operations, ask};
+use super::in_turn::{Action, InTurn, ask};
 use crate::Random;
 
 /// Reads in a start.
@@ -29,33 +27,18 @@ pub(crate) const BLOCKS_MAX: u64 = 32;
 /// CPU time between reads: 20 to 300 µs.
 const WORK: (u64, u64) = (20, 300);
 
-/// Starts programs: see the [module](self).
-pub type Interactive = InTurn<Starts>;
-
-/// The operations of [`Interactive`].
-pub struct Starts {
-    file: Region,
-    block: u64,
-    random: Random,
-}
-
-impl Interactive {
-    /// Starts the first at once.
-    ///
-    /// # Panics
-    /// If the file has no whole block.
-    #[must_use]
-    pub fn new(file: Region, block: u64, seed: u64) -> Self {
-        assert!(file.bytes >= block, "blocks of {block} bytes in a file of {}", file.bytes);
-        Self::of(Starts { file, block, random: Random::new(seed) }, PAUSE) // interactive.4
-    }
-}
-
-impl Operations for Starts {
-    fn plan(&mut self, actions: &mut VecDeque<Action>) -> u64 {
-        let Self { file, block, ref mut random } = *self;
-        let blocks = file.bytes / block;
-        let length = (REGION / block).clamp(1, blocks);
+/// Starts programs: see the [module](self). It starts the first at once.
+///
+/// # Panics
+/// If the file has no whole block.
+#[must_use]
+pub fn interactive(file: Region, block: u64, seed: u64) -> InTurn {
+    assert!(file.bytes >= block, "blocks of {block} bytes in a file of {}", file.bytes);
+    let blocks = file.bytes / block;
+    let length = (REGION / block).clamp(1, blocks);
+    let mut random = Random::new(seed);
+    // interactive.4
+    InTurn::new(PAUSE, move |actions| {
         let first = random.below(blocks - length + 1);
         // Where the last read ended, in blocks of the region.
         let (mut end, mut read) = (0, 0);
@@ -71,5 +54,5 @@ impl Operations for Starts {
             actions.push_back(ask(Op::Read, file.extent((first + place) * block, blocks * block), Flags::NONE));
         }
         read * block
-    }
+    })
 }
