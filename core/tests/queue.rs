@@ -11,7 +11,7 @@ use fairlift_core::sched::{Kind, Next, Waiting};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::trace::{Action, Item};
 use fairlift_core::*;
-use fairlift_lab::{Random, Timed, World, fixed_time};
+use fairlift_lab::{Random, World, fixed_time, given_times};
 use proptest::prelude::*;
 
 const C0: ContextId = ContextId(0);
@@ -660,7 +660,7 @@ fn what_a_removed_stream_did_still_counts_for_its_group() {
 /// A disk that is slow, fails and gets stuck by chance.
 fn fickle(limits: Limits, seed: u64) -> Box<dyn Model> {
     let mut random = Random::new(seed);
-    Box::new(Timed::new(limits, move |_, _, _| {
+    Box::new(given_times(limits, move |_, _, _| {
         let outcome = if random.below(20) == 0 { Outcome::Failed(Errno::EIO) } else { Outcome::Done };
         let time = if random.below(50) == 0 { secs(31) } else { us(random.below(5000)) };
         (time, outcome)

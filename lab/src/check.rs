@@ -168,12 +168,8 @@ impl Check {
         }
     }
 
-    /// The queue gave a request to the disk.
-    pub fn dispatched(&mut self, now: Instant, request: &Dispatch, queue: &Queue) {
-        self.given(now, request, queue.segments(request.tag));
-    }
-
-    fn given(&mut self, now: Instant, request: &Dispatch, segments: impl Iterator<Item = Segment>) {
+    /// The queue gave a request to the disk: made of these segments.
+    pub fn dispatched(&mut self, now: Instant, request: &Dispatch, segments: impl Iterator<Item = Segment>) {
         let Dispatch { tag, op, extent, .. } = *request;
         if self.in_disk.len() <= usize::from(tag.0) {
             self.in_disk.resize(usize::from(tag.0) + 1, None);

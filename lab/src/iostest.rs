@@ -16,7 +16,6 @@ mod sums;
 pub mod tenants;
 
 use std::collections::BTreeMap;
-use std::error::Error as AnyError;
 
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::time::secs;
@@ -25,6 +24,7 @@ use fairlift_core::{Duration, Group};
 use crate::result::{Results, Run};
 use crate::workload::Workload;
 
+pub(crate) use case::START;
 pub use error::RunError;
 pub use fairlift_core::program::{Job, Measured};
 pub use modelled::Modelled;
@@ -69,9 +69,7 @@ pub enum Placement {
     /// One after another from near the start of the disk on, as a fresh file system lays them.
     #[default]
     Together,
-    /// Evenly over the whole disk, as far apart as can be.
-    Spread,
-    /// As [`Placement::Spread`], each into its part, of this many bytes, whole sectors.
+    /// Evenly over the whole disk, as far apart as can be: each begins this many bytes into its part, whole sectors.
     Within(u64),
 }
 
@@ -141,6 +139,9 @@ pub(crate) fn failure(measured: &Measured) -> Option<String> {
     Some(format!("{} of {} operations of a job failed{why}", meter.failed, meter.operations))
 }
 
+/// Why a case could not be run: for the user, in one line.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
 /// Is told how far a run is, in time of the disk, and answers whether it is to stop.
 pub type Watch<'a> = &'a mut dyn FnMut(Duration) -> bool;
 
@@ -150,15 +151,15 @@ pub trait Runner {
     ///
     /// # Errors
     /// It could not.
-    fn check(&mut self, _case: &Case) -> Result<(), Box<dyn AnyError + Send + Sync>> {
+    fn check(&mut self, _case: &Case) -> Result<(), Failure> {
         Ok(())
     }
 
     /// Runs one. `watch` is told now and then how far it is, and answers whether it is to stop.
     ///
     /// # Errors
-    /// It could not be run: for the user, in one line.
-    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Box<dyn AnyError + Send + Sync>>;
+    /// It could not be run.
+    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Failure>;
 }
 
 /// How far a plan is.

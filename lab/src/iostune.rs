@@ -20,11 +20,9 @@ mod paper;
 mod probe;
 mod sample;
 
-use std::error::Error as AnyError;
-
 use fairlift_core::Duration;
 
-use crate::iostest::{Case, Measured, RunError, Watch};
+use crate::iostest::{Case, Failure, Measured, RunError, Watch};
 
 pub use advice::{Kernel, advise};
 pub use findings::{
@@ -61,14 +59,8 @@ pub trait UnderTest {
     /// Runs a case on this way and place. `watch` is told now and then how far it is, and answers whether it is to stop.
     ///
     /// # Errors
-    /// It could not be run: for the user, in one line.
-    fn run(
-        &mut self,
-        way: Way,
-        place: Area,
-        case: &Case,
-        watch: Watch<'_>,
-    ) -> Result<Measured, Box<dyn AnyError + Send + Sync>>;
+    /// It could not be run.
+    fn run(&mut self, way: Way, place: Area, case: &Case, watch: Watch<'_>) -> Result<Measured, Failure>;
 
     /// Whether others used it meanwhile, in words.
     fn disturbed(&self) -> Option<String> {

@@ -34,5 +34,5 @@ pub mod world;
 
 pub use fairlift_core::suggestion;
 pub use random::Random;
-pub use timed::{Timed, fixed_time};
+pub use timed::{fixed_time, given_times};
 pub use world::{Completion, World};

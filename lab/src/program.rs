@@ -24,13 +24,13 @@ use fairlift_core::{Duration, Extent, Sector};
 
 pub use direct::Direct;
 pub use fairlift_core::program::{Ask, Meter, Program};
-pub use fsync::Fsync;
+pub use fsync::fsync;
 pub use in_turn::InTurn;
-pub use interactive::Interactive;
-pub use journal::Journal;
-pub use mail::Mail;
+pub use interactive::interactive;
+pub use journal::journal;
+pub use mail::mail;
 pub use open_loop::OpenLoop;
-pub use pages::Pages;
+pub use pages::pages;
 pub use read_ahead::ReadAhead;
 pub use write_back::WriteBack;
 

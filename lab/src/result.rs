@@ -75,17 +75,14 @@ impl Results {
     pub fn by_settings(&self) -> Vec<Self> {
         let mut parts: Vec<Self> = Vec::new();
         for run in &self.runs {
-            let part = match parts.iter().position(|part| part.runs.iter().all(|other| other.settings == run.settings))
-            {
-                Some(part) => part,
+            match parts.iter_mut().find(|part| part.runs[0].settings == run.settings) {
+                Some(part) => part.runs.push(run.clone()),
                 None => {
-                    let mut part = Self { runs: Vec::new(), baseline: Vec::new(), ..self.clone() };
+                    let mut part = Self { runs: vec![run.clone()], baseline: Vec::new(), ..self.clone() };
                     part.settings.extend(run.settings.clone());
                     parts.push(part);
-                    parts.len() - 1
                 }
-            };
-            parts[part].runs.push(run.clone());
+            }
         }
         match parts.first_mut() {
             Some(first) => first.baseline.clone_from(&self.baseline),

@@ -2,42 +2,32 @@
 //!
 //! Each request takes as long as the function says, beside all others: there is no queue in the device.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::VecDeque;
 
-use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
+use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest};
 use fairlift_core::{Duration, Instant, Limits, Outcome};
 
-use crate::model::Busy;
+use crate::model::Metered;
 
-/// A disk that takes as long as `F` says: see the [module](self).
-pub struct Timed<F> {
+struct Timed<F> {
     limits: Limits,
     times: F,
-    /// (when, in which order, which): the earliest first.
-    under_way: BinaryHeap<Reverse<(Instant, u64, u64)>>,
-    /// How the one in `under_way` of that order ends, if it does not end well.
-    failures: Vec<(u64, Outcome)>,
-    order: u64,
-    busy: Busy,
+    /// How each will end: the earliest first; those that end together, in the order in which they came.
+    under_way: VecDeque<ModelCompletion>,
+}
+
+/// A disk at rest. `times` is given the time, the request and how many others are in the device; it says how long the request takes and how it
+/// ends.
+pub fn given_times(
+    limits: Limits,
+    times: impl FnMut(Instant, &ModelRequest, usize) -> (Duration, Outcome) + Send,
+) -> impl Model {
+    Metered::new(Timed { limits, times, under_way: VecDeque::new() })
 }
 
 /// Takes the same time for every request: the plainest disk there is.
-#[must_use]
-pub fn fixed_time(
-    limits: Limits,
-    latency: Duration,
-) -> Timed<impl FnMut(Instant, &ModelRequest, usize) -> (Duration, Outcome) + Send> {
-    Timed::new(limits, move |_, _, _| (latency, Outcome::Done))
-}
-
-impl<F: FnMut(Instant, &ModelRequest, usize) -> (Duration, Outcome) + Send> Timed<F> {
-    /// A disk at rest. `times` is given the time, the request and how many others are in the device; it says how long
-    /// the request takes and how it ends.
-    pub fn new(limits: Limits, times: F) -> Self {
-        let (under_way, failures) = (BinaryHeap::new(), Vec::new());
-        Self { limits, times, under_way, failures, order: 0, busy: Busy::default() }
-    }
+pub fn fixed_time(limits: Limits, latency: Duration) -> impl Model {
+    given_times(limits, move |_, _, _| (latency, Outcome::Done))
 }
 
 impl<F: FnMut(Instant, &ModelRequest, usize) -> (Duration, Outcome) + Send> Model for Timed<F> {
@@ -51,39 +41,24 @@ impl<F: FnMut(Instant, &ModelRequest, usize) -> (Duration, Outcome) + Send> Mode
 
     fn submit(&mut self, now: Instant, request: &ModelRequest) {
         let (latency, outcome) = (self.times)(now, request, self.under_way.len());
-        self.busy.submitted(now, request);
-        self.order += 1;
-        if outcome != Outcome::Done {
-            self.failures.push((self.order, outcome));
-        }
-        self.under_way.push(Reverse((now + latency, self.order, request.id)));
+        let at = now + latency;
+        let place = self.under_way.partition_point(|one| one.at <= at);
+        self.under_way.insert(place, ModelCompletion { at, id: request.id, outcome });
     }
 
     fn poll_event(&self) -> Option<Instant> {
-        self.under_way.peek().map(|Reverse((at, ..))| *at)
+        self.under_way.front().map(|one| one.at)
     }
 
     fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
-        while let Some(&Reverse((at, order, id))) = self.under_way.peek()
-            && at <= now
-        {
-            self.under_way.pop();
-            let failure = self.failures.iter().position(|(failed, _)| *failed == order);
-            let outcome = failure.map_or(Outcome::Done, |place| self.failures.swap_remove(place).1);
-            let end = ModelCompletion { at, id, outcome };
-            self.busy.ended(&end);
-            ended.push(end);
-        }
-    }
-
-    fn work(&self) -> Work {
-        self.busy.work()
+        ended.extend(std::iter::from_fn(|| self.under_way.pop_front_if(|one| one.at <= now)));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fairlift_core::model::Work;
     use fairlift_core::time::us;
     use fairlift_core::{Extent, Flags, Op, Sector};
 

@@ -13,15 +13,13 @@
 mod file;
 pub mod tenants;
 
-use fairlift_core::{Duration, Group, Instant, Op, Priority, PriorityClass};
+use fairlift_core::{Duration, Group, Instant, Op, Priority};
 
 use crate::program::{
-    Direct, Fsync, Interactive, Journal, Mail, OpenLoop, PAGE, Pages, Pattern, Program, ReadAhead, Region, WriteBack,
-    direct, interactive, journal, mail, read_ahead, write_back,
+    Direct, OpenLoop, PAGE, Pattern, Program, ReadAhead, Region, WriteBack, direct, fsync, interactive, journal, mail,
+    pages, read_ahead, write_back,
 };
 use crate::suggestion;
-
-pub use file::Mistake;
 
 /// Programs that run together.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -114,85 +112,30 @@ pub struct JobPlacement {
 }
 
 impl Workload {
-    /// The names of those that are built in.
-    pub const NAMES: [&str; 14] = [
-        "bsr",
-        "brr",
-        "dsr",
-        "drr",
-        "bsw",
-        "brw",
-        "dsw",
-        "drw",
-        "fsync",
-        "mixed",
-        "interleaved",
-        "journal",
-        "mail",
-        "interactive",
-    ];
+    /// Those that are built in, beside the situations: `built_in.toml`, in the folder of this module.
+    #[must_use]
+    pub fn built_in() -> Vec<Self> {
+        Self::read(include_str!("workload/built_in.toml")).expect("a test reads it")
+    }
 
     /// The built-in workload of that name.
     ///
     /// # Errors
     /// There is none: what there is, and the nearest.
     pub fn named(name: &str) -> Result<Self, String> {
-        use Does::{Buffered, Direct};
-        use Pattern::{Random, Sequential};
-        let several =
-            |about: &str, roles| Ok(Self { name: name.into(), about: about.into(), roles, groups: Vec::new() });
-        let one = |about: &str, does| several(about, vec![Role::new(name, does)]);
         if let Some(situation) = name.strip_prefix(tenants::PREFIX) {
             return tenants::named(situation);
         }
-        match name {
-            "bsr" => one("buffered sequential readers", Buffered(Op::Read, Sequential)),
-            "brr" => one("buffered random readers", Buffered(Op::Read, Random)),
-            "dsr" => one("direct sequential readers", Direct(Op::Read, Sequential)),
-            "drr" => one("direct random readers", Direct(Op::Read, Random)),
-            "bsw" => one("buffered sequential writers", Buffered(Op::Write, Sequential)),
-            "brw" => one("buffered random writers", Buffered(Op::Write, Random)),
-            "dsw" => one("direct sequential writers", Direct(Op::Write, Sequential)),
-            "drw" => one("direct random writers", Direct(Op::Write, Random)),
-            "fsync" => one("writers that make each block durable", Does::Fsync { fua: false }),
-            "mixed" => several(
-                "readers and writers, sequential and random",
-                vec![
-                    Role::new("bsr", Buffered(Op::Read, Sequential)),
-                    Role::new("bsw", Buffered(Op::Write, Sequential)),
-                    Role::new("drr", Direct(Op::Read, Random)),
-                    Role::new("drw", Direct(Op::Write, Random)),
-                ],
-            ),
-            "interleaved" => {
-                one("the jobs of a group read one file together, block by block in turn", Does::Interleaved)
-            }
-            "journal" => several(
-                "a file system's journal beside many clients",
-                vec![
-                    Role { once: true, priority: HIGH, ..Role::new("journal", Does::Journal) },
-                    Role::new("bsw", Buffered(Op::Write, Sequential)),
-                    Role::new("brr", Buffered(Op::Read, Random)),
-                ],
-            ),
-            "mail" => one("mail servers that create, append to and read mails, each made durable", Does::Mail),
-            "interactive" => several(
-                "a program start beside sequential readers",
-                vec![
-                    Role { once: true, ..Role::new("start", Does::Interactive) },
-                    Role::new("bsr", Buffered(Op::Read, Sequential)),
-                ],
-            ),
-            "" => Err(format!("a workload needs a name: {}, {}", Self::NAMES.join(", "), tenants::ALL)),
-            _ => {
-                let hint = suggestion(name, Self::NAMES.into_iter().chain([tenants::ALL]));
-                Err(format!(
-                    "unknown workload \"{name}\": the workloads are {}, {}{hint}",
-                    Self::NAMES.join(", "),
-                    tenants::ALL
-                ))
-            }
+        let mut all = Self::built_in();
+        if let Some(place) = all.iter().position(|one| one.name == name) {
+            return Ok(all.swap_remove(place));
         }
+        let names: Vec<&str> = all.iter().map(|one| one.name.as_str()).chain([tenants::ALL]).collect();
+        let list = names.join(", ");
+        if name.is_empty() {
+            return Err(format!("a workload needs a name: {list}"));
+        }
+        Err(format!("unknown workload \"{name}\": the workloads are {list}{}", suggestion(name, names.iter().copied())))
     }
 
     /// The workloads of that name: one, or for `tenants` the situations that are run together.
@@ -228,9 +171,6 @@ impl Workload {
         others.iter().all(|role| role.block_size == first.block_size).then_some(first.block_size)
     }
 }
-
-/// The journal's: as `ioprio` 0 of the kernel's best-effort class.
-const HIGH: Priority = Priority { class: PriorityClass::BestEffort, level: 0 };
 
 impl Role {
     /// A role with the block size that its kind has by default, and nothing special.
@@ -299,7 +239,7 @@ impl Role {
         let think = self.think;
         match self.does {
             Does::Buffered(Op::Read, Pattern::Sequential) => {
-                Box::new(ReadAhead::new(file, block, think).with_largest(self.read_ahead))
+                Box::new(ReadAhead::new(file, block, think, self.read_ahead))
             }
             Does::Direct(op, order) => {
                 let flush_every = self.flush_every;
@@ -307,21 +247,21 @@ impl Role {
                 let settings = direct::Settings { think, round_trip, flush_every, counts_from, ..settings };
                 Box::new(Direct::new(settings, file, seed))
             }
-            Does::Buffered(Op::Read, Pattern::Random) => Box::new(Pages::new(file, block, think, seed)),
+            Does::Buffered(Op::Read, Pattern::Random) => Box::new(pages(file, block, think, seed)),
             Does::Buffered(_, order) => {
                 let settings = write_back::Settings { order, block, think, ..write_back::Settings::default() };
                 Box::new(WriteBack::new(settings, file, seed))
             }
-            Does::Fsync { fua } => Box::new(Fsync::new(file, block, fua, think)),
+            Does::Fsync { fua } => Box::new(fsync(file, block, fua, think)),
             Does::OpenLoop { op, order, rate } => Box::new(OpenLoop::new(op, order, rate, file, block, seed)),
             Does::Interleaved => {
                 let settings = direct::Settings::new(Op::Read, Pattern::Sequential, block, 1);
                 let settings = direct::Settings { think, ..settings };
                 Box::new(Direct::interleaved(settings, file, index, of))
             }
-            Does::Journal => Box::new(Journal::new(file, block, think, seed)),
-            Does::Mail => Box::new(Mail::new(file, block, think, seed)),
-            Does::Interactive => Box::new(Interactive::new(file, block, seed)),
+            Does::Journal => Box::new(journal(file, block, think, seed)),
+            Does::Mail => Box::new(mail(file, block, think, seed)),
+            Does::Interactive => Box::new(interactive(file, block, seed)),
         }
     }
 }
@@ -363,11 +303,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_has_a_workload_with_someone_for_the_jobs_to_play() {
-        for name in Workload::NAMES {
-            let workload = Workload::named(name).unwrap();
-            assert_eq!(workload.name, name);
-            assert!(workload.roles.iter().any(|role| !role.once), "{name}");
+    fn every_built_in_workload_is_found_by_its_name() {
+        for workload in Workload::built_in() {
+            assert_eq!(Workload::named(&workload.name), Ok(workload));
         }
     }
 

@@ -20,6 +20,7 @@ use fairlift_core::{
     Bio, ContextId, Dispatch, Duration, Errno, Finished, GroupId, Instant, Outcome, Queue, Refused, Stream, StreamId,
     Token,
 };
+use slab::Slab;
 
 use crate::check::Check;
 
@@ -79,9 +80,7 @@ pub struct World {
     clients: Vec<Process>,
     /// By group, as far as groups have programs.
     unserved: Vec<Unserved>,
-    open: Vec<Open>,
-    /// Numbers in `open` that are free.
-    free: Vec<u32>,
+    open: Slab<Open>,
     /// (when, in which order, which program): the earliest first (world.2).
     timers: BinaryHeap<Reverse<(Instant, u64, u32)>>,
     order: u64,
@@ -113,8 +112,7 @@ impl World {
             model,
             clients: Vec::new(),
             unserved: Vec::new(),
-            open: Vec::new(),
-            free: Vec::new(),
+            open: Slab::new(),
             timers: BinaryHeap::new(),
             order: 0,
             ready: Vec::new(),
@@ -233,15 +231,10 @@ impl World {
     /// # Errors
     /// As [`Queue::submit`].
     pub fn submit(&mut self, bio: Bio) -> Result<(), Refused> {
-        let number = self.number(Open { client: BY_HAND, token: bio.token.0 });
-        let bio = Bio { token: Token(u64::from(number)), ..bio };
-        match self.queue.submit(self.now, bio) {
-            Ok(()) => self.check.submitted(self.now, &bio),
-            Err(refused) => {
-                self.free.push(number);
-                return Err(refused);
-            }
-        }
+        let number = self.open.insert(Open { client: BY_HAND, token: bio.token.0 });
+        let bio = Bio { token: Token(number as u64), ..bio };
+        self.queue.submit(self.now, bio).inspect_err(|_| _ = self.open.remove(number))?;
+        self.check.submitted(self.now, &bio);
         Ok(())
     }
 
@@ -362,7 +355,7 @@ impl World {
         };
         let Open { client, token: theirs } = self.open[token.0 as usize];
         if is_over {
-            self.free.push(token.0 as u32);
+            self.open.remove(token.0 as usize);
         }
         let Some(outcome) = outcome else { return };
         if client == BY_HAND {
@@ -412,10 +405,10 @@ impl World {
 
     fn take(&mut self, client: u32, ask: Ask) {
         let Ask { token, op, flags, extent } = ask;
-        let number = self.number(Open { client, token: u64::from(token) });
+        let number = self.open.insert(Open { client, token: u64::from(token) });
         let Process { stream, group, .. } = self.clients[client as usize];
         self.unserved[usize::from(group.0)].submitted(self.now);
-        let bio = Bio { op, flags, extent, stream, token: Token(u64::from(number)) };
+        let bio = Bio { op, flags, extent, stream, token: Token(number as u64) };
         // An ask that comes later does not overtake those that wait for room (world.4).
         if !self.refused.is_empty() || !self.enter(&bio) {
             self.clients[client as usize].is_refused = true;
@@ -449,25 +442,11 @@ impl World {
 
     fn dispatch(&mut self) {
         while let Some(request) = self.queue.poll_dispatch(self.now, CONTEXT) {
-            self.check.dispatched(self.now, &request, &self.queue);
+            self.check.dispatched(self.now, &request, self.queue.segments(request.tag));
             let Dispatch { tag, op, flags, extent, .. } = request;
             self.model.submit(self.now, &ModelRequest { id: u64::from(tag.0), op, flags, extent });
             if let Some(dispatched) = &mut self.dispatched {
                 dispatched.push(request);
-            }
-        }
-    }
-
-    /// A number for something asked.
-    fn number(&mut self, open: Open) -> u32 {
-        match self.free.pop() {
-            Some(number) => {
-                self.open[number as usize] = open;
-                number
-            }
-            None => {
-                self.open.push(open);
-                self.open.len() as u32 - 1
             }
         }
     }

@@ -16,7 +16,7 @@ fn readers(spec: &str, slice_idle: &str, readers: u32) -> f64 {
         runtime: secs(30),
         // As dd, they never come to an end.
         file_size: 8 << 30,
-        placement: Placement::Spread,
+        placement: Placement::Within(0),
         ..Plan::default()
     };
     let set = vec![("slice_idle".into(), slice_idle.into())];

@@ -247,7 +247,7 @@ fn numbers_that_do_not_go_together_are_refused_with_what_is_possible() {
         ("nvme-plp,link=0", "link takes a number from 1 to 100000, not \"0\""),
         ("nvme-plp,dyes=4", "did you mean \"dies\"?"),
     ] {
-        let error = Spec::parse(spec).unwrap_err().to_string();
+        let error = Spec::parse(spec).unwrap_err();
         assert!(error.contains(why), "{spec}: {error}");
     }
 }

@@ -17,7 +17,7 @@ use iostune::{ARRAY, Device, SATA, SELF_TESTS, TOGETHER, minutes, readers, slice
 use load::{Got, Load};
 
 fn far(spec: &str, device: &Device, streams: u32, seed: u64) -> f64 {
-    readers(spec, device.depth, streams, Placement::Spread, secs(10), seed)
+    readers(spec, device.depth, streams, Placement::Within(0), secs(10), seed)
 }
 
 /// A load on a disk of this sort, for twenty seconds.

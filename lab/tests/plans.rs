@@ -35,7 +35,7 @@ fairlift_lab::proptest! {
 
     #[test]
     fn no_promise_is_broken_and_the_seed_gives_the_run(
-        name in prop::sample::select(Workload::NAMES.to_vec()),
+        workload in prop::sample::select(Workload::built_in()),
         disk in prop::sample::select(DISKS.to_vec()),
         scheduler in prop::sample::select(Kind::ALL.to_vec()),
         weights in prop::collection::vec(1u16..1000, 1..4),
@@ -50,13 +50,13 @@ fairlift_lab::proptest! {
     ) {
         let plan = Plan {
             groups: tree(&weights),
-            workloads: vec![Workload::named(name).unwrap()],
+            workloads: vec![workload],
             jobs: vec![jobs],
             runtime: ms(100),
             block_size: block,
             file_size,
             iodepth,
-            placement: if spread { Placement::Spread } else { Placement::Together },
+            placement: if spread { Placement::Within(0) } else { Placement::Together },
             seed,
             ..Plan::default()
         };

@@ -72,8 +72,6 @@ counts! {
     FailedFlushes = "failed flushes",
     /// Writes that were made durable ahead of the flush that would ask for it.
     Ahead = "writes durable ahead",
-    /// Decisions that were compared with the rules of `mq-deadline`.
-    Decisions = "decisions compared",
 }
 
 /// Counts, by kind.
@@ -132,8 +130,11 @@ impl Broken {
     }
 }
 
+/// Whether the promises were kept.
+pub(crate) type Result<T = ()> = std::result::Result<T, Broken>;
+
 /// The error of a broken promise.
-pub(crate) fn broken<T>(promise: &'static str, says: impl Into<String>) -> Result<T, Broken> {
+pub(crate) fn broken<T>(promise: &'static str, says: impl Into<String>) -> Result<T> {
     Err(Broken::new(promise, says))
 }
 

@@ -9,7 +9,6 @@
 //! | `queue` | the queue with every scheduler, tags, flushes and ceilings, on a disk that fails, hangs, lies and is late, while all that can be changed is changed |
 //! | `flood` | the same with many small requests on a fast disk |
 //! | `power` | flushes, durable writes and failed flushes, with the power failing at every instant |
-//! | `order` | `mq-deadline` against a dull model of its rules |
 //! | `shares` | weights, floors and ceilings while all tenants want more, against plain arithmetic |
 //!
 //! A run that fails is shrunk: steps are left out while it still fails ([`shrink()`]).
@@ -22,7 +21,6 @@ mod bench;
 mod change;
 mod device;
 mod meters;
-mod order;
 mod power;
 pub mod runner;
 mod sectors;
@@ -78,11 +76,7 @@ pub const PROMISES: &[Promise] = &[
         says: "a ceiling is not exceeded, nor too strict, and a floor is kept",
         tried: &[Count::Limited, Count::Reserved],
     },
-    Promise {
-        name: "W3",
-        says: "whoever waits for room or a tag is woken, and mq-deadline keeps to its rules",
-        tried: &[Count::Full, Count::Decisions],
-    },
+    Promise { name: "W3", says: "whoever waits for room or a tag is woken", tried: &[Count::Full] },
     Promise {
         name: "F1",
         says: "the disk's error reaches the client that asked, and no other",
@@ -100,15 +94,10 @@ pub struct Verdict {
     pub broken: Option<Broken>,
 }
 
-/// The counters of a run, and whether every promise was kept.
-type Tried = (Tally, Result<(), Broken>);
-
 /// A kind of run.
 pub struct Suite {
     /// Its name, as in `--only`.
     pub name: &'static str,
-    /// Its purpose, in a phrase.
-    pub about: &'static str,
     /// Its part of the time, beside the others'.
     pub part: u32,
     /// How many steps the run of a seed has.
@@ -118,14 +107,13 @@ pub struct Suite {
     /// A step of the run of a seed.
     pub step: fn(u64, u64) -> String,
     /// Runs the steps of these numbers.
-    run: fn(u64, &mut dyn Iterator<Item = u64>) -> Tried,
+    run: fn(u64, &mut dyn Iterator<Item = u64>) -> Verdict,
 }
 
 /// All suites.
 pub const SUITES: &[Suite] = &[
     Suite {
         name: "queue",
-        about: "queue, schedulers, tags, ceilings, on a disk that fails, hangs and lies, while everything changes",
         part: 4,
         steps: |seed| Setup::draw(seed).steps,
         says: |seed| Setup::draw(seed).says(),
@@ -134,7 +122,6 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "flood",
-        about: "the same with many small requests on a fast disk, for numbers",
         part: 6,
         steps: |seed| Setup::draw_flood(seed).steps,
         says: |seed| Setup::draw_flood(seed).says(),
@@ -143,7 +130,6 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "power",
-        about: "flushes and durable writes on a disk with a volatile cache, whose power fails at every instant",
         part: 1,
         steps: |seed| power::PowerRun::draw(seed).bios(),
         says: |seed| power::PowerRun::draw(seed).says(),
@@ -151,17 +137,7 @@ pub const SUITES: &[Suite] = &[
         run: |seed, steps| power::PowerRun::draw(seed).go(steps.count() as u64),
     },
     Suite {
-        name: "order",
-        about: "the order of mq-deadline, request by request, against a model of its rules",
-        part: 1,
-        steps: |_| order::STEPS,
-        says: order::says,
-        step: |_, number| format!("step {number}"),
-        run: order::go,
-    },
-    Suite {
         name: "shares",
-        about: "what tenants get while all want more, beside what their weights, floors and ceilings say is due",
         part: 1,
         steps: |seed| shares::SharesRun::draw(seed).requests(),
         says: |seed| shares::SharesRun::draw(seed).says(),
@@ -170,10 +146,10 @@ pub const SUITES: &[Suite] = &[
     },
 ];
 
-fn queue(setup: &Setup, steps: &mut dyn Iterator<Item = u64>) -> Tried {
+fn queue(setup: &Setup, steps: &mut dyn Iterator<Item = u64>) -> Verdict {
     let mut bench = Bench::new(setup);
-    let result = bench.go(steps);
-    (bench.tally, result)
+    let broken = bench.go(steps).err();
+    Verdict { tally: bench.tally, broken }
 }
 
 impl Suite {
@@ -192,7 +168,7 @@ impl Suite {
         let ended = panic::catch_unwind(run);
         let message = IS_WATCHED.take();
         match ended {
-            Ok((tally, result)) => Verdict { tally, broken: result.err() },
+            Ok(verdict) => verdict,
             // An assertion of ours: requests are answered once, or not at all.
             Err(_) => Verdict { tally: Tally::default(), broken: Some(Broken::new("L1", message.unwrap_or_default())) },
         }

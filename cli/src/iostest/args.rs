@@ -220,7 +220,7 @@ impl IostestArgs {
 /// The workloads and the models, then examples.
 fn lists() -> String {
     let mut out = String::from("Workloads:\n");
-    let mut built_in: Vec<_> = Workload::NAMES.iter().filter_map(|name| Workload::named(name).ok()).collect();
+    let mut built_in = Workload::built_in();
     built_in.extend(tenants::built_in());
     let rows: Vec<_> = built_in.iter().map(|workload| (workload.name.as_str(), workload.about.as_str())).collect();
     pairs(&mut out, &rows);

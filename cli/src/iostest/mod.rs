@@ -14,7 +14,6 @@ use std::process::ExitCode;
 
 use fairlift_lab::iostest::{Progress, RunError, Runner, run};
 use fairlift_lab::repeat;
-use fairlift_lab::report::table::Options;
 use fairlift_lab::result::{Results, Run};
 
 use crate::terminal::complaint::Complaint;
@@ -42,7 +41,6 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
     // A process that runs a part for another one reports to it.
     let of = if flags.part.is_some() { &IostestArgs::default() } else { flags };
     let reports = Reports::prepare(of, &mut mistakes);
-    let options = Options { total: of.total };
     if let Some(kept) = &flags.report {
         if !mistakes.is_empty() {
             return Err(Complaint::typed(&mistakes));
@@ -52,7 +50,7 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
         if !mistakes.is_empty() {
             return Err(Complaint::typed(&mistakes));
         }
-        reports.write(|form| reports::text(form, &all, options)).map_err(failed)?;
+        reports.write(|form| reports::text(form, &all, of.total)).map_err(failed)?;
         return Ok(ExitCode::SUCCESS);
     }
     let measurement = plan::plan(flags, &reports, &mut mistakes);
@@ -65,7 +63,7 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
     }
     let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
     let (results, error) = measure(flags, &measurement, &stop);
-    reports.write(|form| reports::text(form, std::slice::from_ref(&results), options)).map_err(failed)?;
+    reports.write(|form| reports::text(form, std::slice::from_ref(&results), of.total)).map_err(failed)?;
     match (error, stop.signal()) {
         (Some(error @ RunError::Plan(_)), _) => Err(failed(error.to_string())),
         (Some(error), _) => Err(failed(format!("{error}\n{}", repeat::lines(&measurement.header.command, COMMIT)))),

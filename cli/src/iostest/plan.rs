@@ -269,7 +269,7 @@ fn served(flags: &IostestArgs) -> Result<TestDisk, String> {
 
 fn device(text: &str) -> Result<TestDisk, String> {
     if let Some(model) = text.strip_prefix("sim:") {
-        return Spec::parse(model).map(|spec| TestDisk::Model(Box::new(spec))).map_err(|error| error.to_string());
+        return Spec::parse(model).map(|spec| TestDisk::Model(Box::new(spec)));
     }
     let backing = backing::parse(text).and_then(|backing| faults::settle(&backing))?;
     backing::check(&backing)?;
@@ -290,7 +290,7 @@ fn workloads_of(name: &str) -> Result<Vec<Workload>, String> {
     }
     let text = std::fs::read_to_string(name).map_err(|error| format!("{name}: {error}"))?;
     let workloads = Workload::read(&text).map_err(|mistake| format!("{name}:{mistake}"))?;
-    match workloads.iter().find(|workload| Workload::NAMES.contains(&workload.name.as_str())) {
+    match workloads.iter().find(|workload| Workload::named(&workload.name).is_ok()) {
         Some(workload) => Err(format!("{name}: \"{}\" is a built-in workload; choose another name", workload.name)),
         None => Ok(workloads),
     }

@@ -8,7 +8,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use fairlift_lab::report;
-use fairlift_lab::report::table::Options;
 use fairlift_lab::result::Results;
 
 use super::args::IostestArgs;
@@ -113,9 +112,9 @@ impl Reports {
     }
 }
 
-pub(super) fn text(form: Form, all: &[Results], options: Options) -> String {
+pub(super) fn text(form: Form, all: &[Results], total: bool) -> String {
     match form {
-        Form::Text => all.iter().map(|results| report::table::table(results, options)).collect::<Vec<_>>().join("\n"),
+        Form::Text => all.iter().map(|results| report::table::table(results, total)).collect::<Vec<_>>().join("\n"),
         Form::Json => all.iter().map(report::json::to_json).collect(),
         Form::Html => report::html::html(all),
     }

@@ -65,7 +65,7 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
     let time = flags.time.unwrap_or(if flags.quick { secs(30) } else { secs(180) });
     let measurement = |target, warnings| Measurement { name: name.into(), target, time, warnings };
     if let Some(model) = name.strip_prefix("sim:") {
-        let spec = Spec::parse(model).map_err(|error| device(error.to_string()))?;
+        let spec = Spec::parse(model).map_err(device)?;
         enough(spec.size).map_err(device)?;
         if flags.scratch.is_some() {
             return Err(("--scratch", "a modelled disk has no files; --write alone is enough".into()));

@@ -15,7 +15,7 @@ pub(crate) fn models(only: Option<&str>) -> Result<String, String> {
         return Ok(out);
     };
     let name = name.strip_prefix("sim:").unwrap_or(name);
-    let spec = Spec::parse(name).map_err(|error| error.to_string())?;
+    let spec = Spec::parse(name)?;
     let about = profiles().find(|profile| profile.name == spec.name).map_or("", |profile| profile.about);
     let _ = writeln!(out, "sim:{}: {about}", spec.name);
     let mut rows = vec![SettingRow {

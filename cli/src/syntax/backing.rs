@@ -84,7 +84,7 @@ pub(crate) fn parse(text: &str) -> Result<Backing, String> {
 
 /// Reads `PROFILE[,parameter=VALUE…]`, as the lab does.
 fn parse_model(text: &str) -> Result<(u64, Factory), String> {
-    let spec = model::Spec::parse(text).map_err(|error| error.to_string())?;
+    let spec = model::Spec::parse(text)?;
     Ok((spec.size, Factory::new(move || spec.build(SEED))))
 }
 

@@ -256,7 +256,7 @@ impl ByHand {
     fn dispatch(&mut self, op: Op, start: u64, token: u64, offset: u64, sectors: u64) {
         let extent = Extent::new(Sector(start), sectors);
         let request = Dispatch { tag: TAG, op, flags: Flags::NONE, extent, stream: StreamId(0) };
-        self.0.given(Instant::ZERO, &request, std::iter::once(segment(token, offset, sectors)));
+        self.0.dispatched(Instant::ZERO, &request, std::iter::once(segment(token, offset, sectors)));
     }
 
     fn end(&mut self, token: u64, offset: u64, sectors: u64) {

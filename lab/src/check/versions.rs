@@ -4,7 +4,6 @@
 //! another was asked for that itself ended before the read was asked for.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use fairlift_core::Extent;
 
@@ -26,7 +25,7 @@ pub(super) struct Versions {
     seed: u64,
     every: u64,
     /// Only looked up, never gone through: its order is nobody's business.
-    held: HashMap<u64, Version, BuildHasherDefault<Spread>>,
+    held: HashMap<u64, Version>,
 }
 
 impl Versions {
@@ -34,7 +33,7 @@ impl Versions {
     /// If `every` is no power of two.
     pub(super) fn new(seed: u64, every: u64) -> Self {
         assert!(every.is_power_of_two(), "one of every {every} sectors is watched: not a power of two");
-        Self { seed, every, held: HashMap::default() }
+        Self { seed, every, held: HashMap::new() }
     }
 
     pub(super) const fn every(&self) -> u64 {
@@ -47,7 +46,7 @@ impl Versions {
         if self.held.is_empty() {
             return; // a run of readers alone
         }
-        self.watched(extent, |sector| {
+        watched(self.seed, self.every, extent, |sector| {
             if let Some(held) = self.held.get(&sector)
                 && held.floor > 0
             {
@@ -85,10 +84,6 @@ impl Versions {
         let is_stale = |sector, floor| self.held[&sector].landed_end < floor;
         floors.iter().find(|&&(sector, floor)| within(sector) && is_stale(sector, floor)).map(|&(sector, _)| sector)
     }
-
-    fn watched(&self, extent: Extent, each: impl FnMut(u64)) {
-        watched(self.seed, self.every, extent, each);
-    }
 }
 
 /// The watched sectors of an extent, one of each stretch.
@@ -101,24 +96,6 @@ fn watched(seed: u64, every: u64, extent: Extent, mut each: impl FnMut(u64)) {
         if (start..end).contains(&sector) {
             each(sector);
         }
-    }
-}
-
-/// Hashes a sector's number.
-#[derive(Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _bytes: &[u8]) {
-        unreachable!("only sectors are hashed")
-    }
-
-    fn write_u64(&mut self, sector: u64) {
-        self.0 = mix(sector);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::program::{PAGE, Region};
 use crate::workload::{Does, JobPlacement, Role, Workload};
 
 /// Where the first file begins: as partitions and file systems do, a mebibyte from the start.
-const START: u64 = 1 << 20;
+pub(crate) const START: u64 = 1 << 20;
 /// Jobs in a case. Chosen: more than anybody runs on one disk, and few enough to be held in memory.
 const JOBS_MAX: u64 = 4096;
 
@@ -55,7 +55,8 @@ impl Plan {
         Ok(cases)
     }
 
-    fn case(&self, workload: &Workload, set: u32, jobs: u32) -> Case {
+    /// A case of it, whose random choices follow from the plan's seed.
+    pub(crate) fn case(&self, workload: &Workload, set: u32, jobs: u32) -> Case {
         Case {
             workload: workload.clone(),
             set,
@@ -274,7 +275,6 @@ impl Case {
         let part = (capacity - START) / files / PAGE * PAGE;
         let (apart, skip) = match self.placement {
             Placement::Together => (self.file_size, 0),
-            Placement::Spread => (part, 0),
             Placement::Within(skip) => (part, skip),
         };
         if self.file_size + skip > apart {

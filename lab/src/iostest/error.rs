@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Case;
+use super::{Case, Failure};
 
 /// Why a plan cannot be run, or was not.
 #[derive(Debug)]
@@ -10,12 +10,12 @@ pub enum RunError {
     /// Something in the plan is not possible: the request, and the possible values.
     Plan(String),
     /// A case could not be run: which, and why.
-    Runner(String, Box<dyn std::error::Error + Send + Sync>),
+    Runner(String, Failure),
 }
 
 impl RunError {
     /// A runner's error about a case; one about the plan names the case itself.
-    pub(crate) fn of(case: &Case, why: Box<dyn std::error::Error + Send + Sync>) -> Self {
+    pub(crate) fn of(case: &Case, why: Failure) -> Self {
         match why.downcast::<Self>() {
             Ok(why) => *why,
             Err(why) => Self::Runner(case.to_string(), why),

@@ -1,7 +1,6 @@
 //! Cases on a disk on paper: a world for each.
 
 use std::collections::BTreeMap;
-use std::error::Error as AnyError;
 use std::sync::Arc;
 
 use fairlift_core::ceiling::{Bounds, Budget};
@@ -11,7 +10,7 @@ use fairlift_core::time::secs;
 use fairlift_core::tunable::parse_duration;
 use fairlift_core::{ContextId, Duration, GroupId, Instant, Queue, Sector, Stream};
 
-use super::{Case, Measured, RunError, Runner, Watch};
+use super::{Case, Failure, Measured, RunError, Runner, Watch};
 use crate::World;
 use crate::check::Check;
 use crate::model::Spec;
@@ -34,12 +33,12 @@ pub struct Modelled {
 }
 
 impl Runner for Modelled {
-    fn check(&mut self, case: &Case) -> Result<(), Box<dyn AnyError + Send + Sync>> {
+    fn check(&mut self, case: &Case) -> Result<(), Failure> {
         self.world(case)?;
         Ok(())
     }
 
-    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Box<dyn AnyError + Send + Sync>> {
+    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Failure> {
         Ok(self.measure(case, Check::WATCH_EVERY, watch)?)
     }
 }

@@ -82,25 +82,19 @@ impl Alone {
     /// Adds to a run what its tenants are entitled to, and how near they came.
     pub(super) fn judge(&self, case: &Case, run: &mut Run) {
         let tenants: Vec<(GroupId, &Role)> = case.cast();
-        let (mut capacities, mut demands) = (Vec::new(), Vec::new());
-        for (_, role) in &tenants {
+        let able = |role: &Role| {
             let own = self.rate(&alone(role), 1);
             let (kind, streams) = saturating(role);
             let capacity = self.rate(&kind, streams).max(own);
-            capacities.push(capacity);
-            demands.push(part(own, capacity));
-        }
-        let leaves: Vec<_> = tenants.iter().zip(&demands).map(|((group, _), demand)| (*group, *demand)).collect();
+            (capacity, part(own, capacity))
+        };
+        let able: Vec<(f64, f64)> = tenants.iter().map(|(_, role)| able(role)).collect();
+        let leaves: Vec<_> = tenants.iter().zip(&able).map(|((group, _), (_, demand))| (*group, *demand)).collect();
         let entitled = tree_max_min(&case.groups, &leaves);
         for (place, (_, role)) in tenants.iter().enumerate() {
-            let rate = run.groups[place].iops;
-            run.groups[place].tenant = Some(Tenant {
-                does: role.says(),
-                capacity: capacities[place],
-                demand: demands[place],
-                entitled: entitled[place],
-                achieved: part(part(rate, capacities[place]), entitled[place]),
-            });
+            let (group, (capacity, demand), entitled) = (&mut run.groups[place], able[place], entitled[place]);
+            let achieved = part(part(group.iops, capacity), entitled);
+            group.tenant = Some(Tenant { does: role.says(), capacity, demand, entitled, achieved });
         }
         let judged = || run.groups.iter().filter_map(|group| group.tenant.as_ref().map(|tenant| (group, tenant)));
         let used: f64 = judged().map(|(group, tenant)| part(group.iops, tenant.capacity)).sum();

@@ -63,10 +63,10 @@ fn case(plan: &Plan) -> Case {
 
 #[test]
 fn every_workload_gets_something_done_and_the_same_seed_gives_the_same_bytes() {
-    let plan = Plan { jobs: vec![1, 4], ..plan(&Workload::NAMES) };
+    let plan = Plan { jobs: vec![1, 4], workloads: Workload::built_in(), ..plan(&[]) };
     let bytes = || {
         let results = run_all(&plan, "ssd-2010");
-        assert_eq!(results.runs.len(), 2 * Workload::NAMES.len());
+        assert_eq!(results.runs.len(), 2 * plan.workloads.len());
         for run in &results.runs {
             assert!(run.total_kb_s > 0.0, "{} moved nothing", run.workload);
         }
@@ -152,7 +152,7 @@ fn a_run_says_how_far_it_is_and_that_changes_nothing() {
 struct Failing;
 
 impl Runner for Failing {
-    fn run(&mut self, case: &Case, _: Watch<'_>) -> Result<Measured, Box<dyn AnyError + Send + Sync>> {
+    fn run(&mut self, case: &Case, _: Watch<'_>) -> Result<Measured, Failure> {
         let mut measured = Measured { runtime: case.runtime, ..measured(&[(0, 4096)]) };
         measured.meters[0].1.ended(0, Outcome::Failed(fairlift_core::Errno::EIO), ms(1));
         Ok(measured)
@@ -284,7 +284,7 @@ fn files_lie_side_by_side_or_evenly_over_the_disk() {
     };
     let mib = |n: u64| Sector(n * 2048);
     assert_eq!(first(Placement::Together, 3), [mib(1), mib(17), mib(33)]);
-    assert_eq!(first(Placement::Spread, 3), [mib(1), mib(342), mib(683)], "a disk of 1 GiB");
+    assert_eq!(first(Placement::Within(0), 3), [mib(1), mib(342), mib(683)], "a disk of 1 GiB");
 }
 
 #[test]

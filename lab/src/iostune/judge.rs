@@ -10,9 +10,9 @@
 //!     latencies in presence of buffered WRITES"): what a reader's reads take beside buffered writers with either setting is told with it.
 
 use super::findings::{
-    Again, Alignment, Beside, Character, CostModel, Durable, Findings, Header, Op, Reference, Size, Streams,
+    Again, Alignment, Beside, Character, CostModel, Durable, Findings, Header, Op, Reference, Size, Streams, Verdict,
+    Writes,
 };
-use super::findings::{Verdict, Writes};
 use super::probe::{SMALL, WRITERS};
 use super::{Figure, KNOWN, Outcome, Probe, Sample, Way};
 use crate::program::Pattern;

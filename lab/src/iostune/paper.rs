@@ -1,12 +1,10 @@
 //! A disk on paper, probed in virtual time.
 
-use std::error::Error as AnyError;
-
 use fairlift_core::Sector;
 use fairlift_core::sched::Kind;
 
 use super::{Area, Facts, UnderTest, Way};
-use crate::iostest::{Case, Measured, Modelled, Runner as _, Watch};
+use crate::iostest::{Case, Failure, Measured, Modelled, Runner as _, Watch};
 use crate::model::Spec;
 
 /// Runs probes on a model.
@@ -26,13 +24,7 @@ impl UnderTest for Paper {
         Facts { bytes, block, scratch: self.write.then_some(bytes), at_rest: true }
     }
 
-    fn run(
-        &mut self,
-        way: Way,
-        _place: Area,
-        case: &Case,
-        watch: Watch<'_>,
-    ) -> Result<Measured, Box<dyn AnyError + Send + Sync>> {
+    fn run(&mut self, way: Way, _place: Area, case: &Case, watch: Watch<'_>) -> Result<Measured, Failure> {
         let (scheduler, set) = way.setting();
         let set = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         Modelled { spec: self.spec.clone(), scheduler, set, depth: None }.run(case, watch)

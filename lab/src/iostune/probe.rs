@@ -1,10 +1,10 @@
 //! The questions to a disk, step by step, and the time of each step.
 
-use fairlift_core::{Duration, Group, Op};
+use fairlift_core::{Duration, Op};
 
 use super::Facts;
 use crate::Random;
-use crate::iostest::{Case, Placement};
+use crate::iostest::{Case, Placement, Plan, START};
 use crate::program::{PAGE, Pattern};
 use crate::workload::{Does, Role, Workload};
 
@@ -192,9 +192,6 @@ pub fn plan(facts: &Facts, time: Duration, quick: bool) -> Vec<ProbeRun> {
     list.into_iter().map(step).collect()
 }
 
-/// Where the first file of a case begins.
-const START: u64 = 1 << 20;
-
 impl ProbeRun {
     /// The case of one of its runs; `number` tells it from others (iostune.3).
     #[must_use]
@@ -236,24 +233,11 @@ impl ProbeRun {
         let files = u64::from(jobs) + roles.iter().filter(|role| role.once).count() as u64;
         let part = (bytes.saturating_sub(START) / files / PAGE * PAGE).max(PAGE);
         let skip = self.skip(part, number);
-        Case {
-            bounds: Default::default(),
-            workload: Workload { name: self.probe.about(), about: String::new(), roles, groups: Vec::new() },
-            set: number as u32 + 1,
-            jobs,
-            alone: false,
-            runtime: self.each,
-            warm_up: Duration::ZERO,
-            round_trip: Duration::ZERO,
-            slots: SLOTS,
-            groups: vec![Group::root()],
-            block_size: None,
-            file_size: (part - skip) / PAGE * PAGE,
-            iodepth: 1,
-            placement: Placement::Within(skip),
-            trace: 0,
-            seed: Random::new(seed ^ number.rotate_left(32)).bits(),
-        }
+        let workload = Workload { name: self.probe.about(), about: String::new(), roles, groups: Vec::new() };
+        let (file_size, placement) = ((part - skip) / PAGE * PAGE, Placement::Within(skip));
+        let plan = Plan { runtime: self.each, file_size, placement, ..Plan::default() };
+        let seed = Random::new(seed ^ number.rotate_left(32)).bits();
+        Case { slots: SLOTS, seed, ..plan.case(&workload, number as u32 + 1, jobs) }
     }
 
     /// How far into its part a file begins.

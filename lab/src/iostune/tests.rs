@@ -75,7 +75,7 @@ fn readers(spec: &str, slice_idle: &str) -> f64 {
         jobs: vec![2, 4, 8],
         runtime: secs(if cfg!(debug_assertions) { 4 } else { 10 }), // an unoptimized build takes ten times as long
         file_size: 1 << 30,
-        placement: Placement::Spread,
+        placement: Placement::Within(0),
         seed: 99,
         ..Plan::default()
     };

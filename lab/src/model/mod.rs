@@ -11,14 +11,11 @@ mod rotating;
 pub mod ssd;
 pub mod virtio;
 
-use std::fmt;
-
 use fairlift_core::Sector;
 use fairlift_core::model::Model;
 use fairlift_core::tunable::{self, TunableInfo, parse_size};
 
-pub(crate) use busy::Busy;
-use busy::Metered;
+pub(crate) use busy::Metered;
 
 use crate::suggestion;
 
@@ -70,19 +67,21 @@ impl Spec {
     ///
     /// # Errors
     /// There is no such profile or parameter, or a value is malformed or out of range.
-    pub fn parse(text: &str) -> Result<Self, SpecError> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = text.split(',');
         let name = parts.next().unwrap_or_default();
-        let profile = profiles().find(|profile| profile.name == name).ok_or_else(|| SpecError::profile(name))?;
+        let Some(profile) = profiles().find(|profile| profile.name == name) else {
+            let names: Vec<_> = profiles().map(|profile| profile.name).collect();
+            let hint = suggestion(name, names.iter().copied());
+            return Err(format!("unknown model \"sim:{name}\": the models are {}{hint}", names.join(", ")));
+        };
         let mut spec = Self { name: profile.name, size: profile.size, settings: (profile.settings)() };
-        for part in parts {
-            let Some((key, value)) = part.split_once('=') else {
-                return Err(SpecError(format!("sim:{name}: \"{part}\" is not of the form parameter=value")));
-            };
-            spec.set(key, value).map_err(|why| SpecError(format!("sim:{name}: {why}")))?;
-        }
-        spec.settings.check(spec.size).map_err(|why| SpecError(format!("sim:{name}: {why}")))?;
-        Ok(spec)
+        let set = parts.try_for_each(|part| match part.split_once('=') {
+            Some((key, value)) => spec.set(key, value),
+            None => Err(format!("\"{part}\" is not of the form parameter=value")),
+        });
+        let checked = set.and_then(|()| spec.settings.check(spec.size));
+        checked.map(|()| spec).map_err(|why| format!("sim:{name}: {why}"))
     }
 
     /// Requests that it takes in at a time: the kernel's limit, and the limit for a queue before it.
@@ -210,26 +209,6 @@ pub(crate) fn show_most(bytes: u64) -> String {
     show_size(bytes >> shift << shift)
 }
 
-/// Why there is no such disk.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SpecError(String);
-
-impl SpecError {
-    fn profile(name: &str) -> Self {
-        let names: Vec<_> = profiles().map(|profile| profile.name).collect();
-        let hint = suggestion(name, names.iter().copied());
-        Self(format!("unknown model \"sim:{name}\": the models are {}{hint}", names.join(", ")))
-    }
-}
-
-impl fmt::Display for SpecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for SpecError {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,7 +242,7 @@ mod tests {
 
     #[test]
     fn an_unknown_profile_or_parameter_is_answered_with_those_there_are() {
-        let why = |text| Spec::parse(text).unwrap_err().to_string();
+        let why = |text| Spec::parse(text).unwrap_err();
         assert!(why("sata-720").ends_with("; did you mean \"sata-7200\"?"), "{}", why("sata-720"));
         assert!(why("sata-7200,sise=1G").contains("unknown parameter \"sise\": the parameters are size, "));
         assert!(why("sata-7200,sise=1G").ends_with("; did you mean \"size\"?"));

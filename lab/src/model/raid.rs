@@ -74,50 +74,31 @@ pub struct Raid {
     read_ahead_done: Vec<usize>,
 }
 
-/// The work of the disks, each with the number of parts not done.
+/// Work of the disks, and the number of its parts that are not done.
+#[derive(Clone, Copy, Debug)]
+struct Task {
+    left: u32,
+    kind: TaskKind,
+}
+
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "tasks stay in their table: a box would be an allocation for each stripe"
 )]
-enum Task {
-    Free,
+enum TaskKind {
     /// A read that was asked for.
-    Read {
-        request: ModelRequest,
-        stream: Option<u32>,
-        left: u32,
-    },
+    Read { request: ModelRequest, stream: Option<u32> },
     /// A write that was asked for; its parts are stripes.
-    Write {
-        request: ModelRequest,
-        left: u32,
-    },
+    Write { request: ModelRequest },
     /// A stripe is written: for a write, or from the cache.
-    Stripe {
-        of: Option<usize>,
-        stripe: u64,
-        spans: Spans,
-        left: u32,
-        reading: bool,
-    },
+    Stripe { of: Option<usize>, stripe: u64, spans: Spans, reading: bool },
     /// Read ahead.
-    Ahead {
-        ahead: Ahead,
-        left: u32,
-    },
+    Ahead(Ahead),
     /// The disks are flushed.
-    Flush {
-        left: u32,
-    },
+    Flush,
     /// A part of all disks is rebuilt: read from the others, then written to the spare; the next one not before `next`.
-    Rebuild {
-        start: u64,
-        sectors: u64,
-        next: u64,
-        left: u32,
-        reading: bool,
-    },
+    Rebuild { start: u64, sectors: u64, next: u64, reading: bool },
 }
 
 impl Raid {
@@ -138,7 +119,7 @@ impl Raid {
             tasks: Vec::with_capacity(256),
             free: Vec::with_capacity(256),
             streams: settings.streams(),
-            cache: Cache::new(settings.controller_cache > 0),
+            cache: Cache::new(),
             leaving: 0,
             leaving_sectors: 0,
             flushes: VecDeque::new(),
@@ -163,63 +144,51 @@ impl Raid {
     }
 
     fn part_done(&mut self, now: u64, task: usize) {
-        let (Task::Read { left, .. }
-        | Task::Write { left, .. }
-        | Task::Stripe { left, .. }
-        | Task::Ahead { left, .. }
-        | Task::Flush { left }
-        | Task::Rebuild { left, .. }) = &mut self.tasks[task]
-        else {
-            unreachable!("a task is free when nothing of it is left")
-        };
+        let Task { left, kind } = &mut self.tasks[task];
         *left -= 1;
         if *left > 0 {
             return;
         }
-        match self.tasks[task] {
-            Task::Free => {}
-            Task::Read { request, stream, .. } => {
+        match *kind {
+            TaskKind::Read { request, stream } => {
                 self.streams.done(task);
                 self.read_ends(now, &request, stream);
             }
-            Task::Write { request, .. } => self.end(now, request.id, Outcome::Done),
-            Task::Stripe { reading: true, .. } => return self.write_parts(now, task),
-            Task::Stripe { of: Some(write), .. } => self.part_done(now, write),
-            Task::Stripe { of: None, spans, .. } => {
+            TaskKind::Write { request } => self.end(now, request.id, Outcome::Done),
+            TaskKind::Stripe { reading: true, .. } => return self.write_parts(now, task),
+            TaskKind::Stripe { of: Some(write), .. } => self.part_done(now, write),
+            TaskKind::Stripe { of: None, spans, .. } => {
                 self.leaving -= 1;
                 self.leaving_sectors -= spans.sectors();
             }
-            Task::Ahead { ahead, .. } => {
+            TaskKind::Ahead(ahead) => {
                 let mut read_ahead_done = std::mem::take(&mut self.read_ahead_done);
                 self.streams.came(&ahead, |read| read_ahead_done.push(read));
                 read_ahead_done.drain(..).for_each(|read| self.part_done(now, read));
                 self.read_ahead_done = read_ahead_done;
             }
-            Task::Flush { .. } => {
+            TaskKind::Flush => {
                 self.flushing = false;
                 self.end_flushes(now);
             }
-            Task::Rebuild { reading: true, .. } => return self.rebuild_write(now, task),
-            Task::Rebuild { start, sectors, next, .. } => {
+            TaskKind::Rebuild { reading: true, .. } => return self.rebuild_write(now, task),
+            TaskKind::Rebuild { start, sectors, next, .. } => {
                 let more = start + sectors < self.layout.each(self.sectors);
                 self.rebuild = more.then_some((next.max(now), start + sectors));
             }
         }
-        self.free_task(task);
+        self.free.push(task);
     }
 
-    fn task(&mut self, task: Task) -> usize {
+    /// The place of a new task.
+    fn task(&mut self, kind: TaskKind) -> usize {
+        let task = Task { left: 0, kind };
         if let Some(free) = self.free.pop() {
             self.tasks[free] = task;
             return free;
         }
         self.tasks.push(task);
         self.tasks.len() - 1
-    }
-
-    fn free_task(&mut self, task: usize) {
-        self.tasks[task] = Task::Free;
-        self.free.push(task);
     }
 
     /// raid.1: the data crosses the link, then the request ends.
@@ -275,9 +244,7 @@ impl Model for Raid {
             if let Some((_, missing)) = self.fails.take_if(|(when, _)| *when <= at) {
                 self.missing = missing; // what they are asked already they still answer
             }
-            while let Some(one) = self.ended.pop_front_if(|one| one.at.as_nanos() <= at) {
-                ended.push(one);
-            }
+            ended.extend(std::iter::from_fn(|| self.ended.pop_front_if(|one| one.at.as_nanos() <= at)));
             let mut heard = std::mem::take(&mut self.heard);
             self.members.advance(at, &mut heard);
             heard.iter().for_each(|task| self.part_done(at, *task));

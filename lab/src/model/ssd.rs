@@ -235,10 +235,9 @@ impl Ssd {
 
     /// Lets happen what happens inside up to `to`.
     fn settle(&mut self, to: u64) {
-        while let Some(Reverse((at, event))) = self.events.peek().copied() {
-            if at > to {
-                break;
-            }
+        while let Some(Reverse((at, event))) = self.events.peek().copied()
+            && at <= to
+        {
             self.events.pop();
             self.clock = at;
             match event.happens() {
@@ -252,16 +251,8 @@ impl Ssd {
 
     /// The request in `slot` will end at `at`.
     fn ends_at(&mut self, at: u64, slot: u32) {
-        // Nearly always the last: the link serves one after the other.
-        let mut place = self.ends.len();
-        while place > 0 && self.ends[place - 1].0 > at {
-            place -= 1;
-        }
-        if place == self.ends.len() {
-            self.ends.push_back((at, slot));
-        } else {
-            self.ends.insert(place, (at, slot));
-        }
+        let place = self.ends.partition_point(|(other, _)| *other <= at);
+        self.ends.insert(place, (at, slot));
     }
 
     /// The time at which the controller turns to a request that is submitted now.
@@ -291,10 +282,9 @@ impl Model for Ssd {
     }
 
     fn poll_event(&self) -> Option<Instant> {
-        let end = self.ends.front().map_or(u64::MAX, |(at, _)| *at);
-        let event = self.events.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
-        let next = end.min(event);
-        (next != u64::MAX).then_some(Instant::from_nanos(next))
+        let end = self.ends.front().map(|(at, _)| *at);
+        let event = self.events.peek().map(|Reverse((at, _))| *at);
+        [end, event].into_iter().flatten().min().map(Instant::from_nanos)
     }
 
     fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
@@ -306,10 +296,9 @@ impl Model for Ssd {
             ended.push(ModelCompletion { at: Instant::from_nanos(at), id: request.id, outcome: Outcome::Done });
             self.active -= 1;
             self.alone = false;
-            while let Some(next) = self.held.front().copied() {
-                if !self.takes(next.op) {
-                    break;
-                }
+            while let Some(next) = self.held.front().copied()
+                && self.takes(next.op)
+            {
                 self.held.pop_front();
                 self.take_in(now, &next);
             }

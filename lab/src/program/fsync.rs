@@ -4,48 +4,27 @@
 //! fsync.2  An operation is both: until the block is durable.
 //! fsync.3  Each block comes after the one before; at the end of the file it starts again.
 
-use fairlift_core::program::Ask;
 use fairlift_core::{Duration, Flags};
 
 use super::blocks::Blocks;
-use super::in_turn::{FLUSH, InTurn, Operations, write};
+use super::in_turn::{Action, FLUSH, InTurn, write};
 use super::{Pattern, Region, copying};
 
-/// Writes and flushes: see the [module](self).
-pub type Fsync = InTurn<Writes>;
-
-/// The operations of [`Fsync`].
-pub struct Writes {
-    file: Region,
-    block: u64,
-    fua: bool,
-    blocks: Blocks,
-}
-
-impl Fsync {
-    /// Starts at once.
-    ///
-    /// # Panics
-    /// If the file has no whole block.
-    #[must_use]
-    pub fn new(file: Region, block: u64, fua: bool, think: Duration) -> Self {
-        let blocks = Blocks::new(file, block, Pattern::Sequential, 0); // fsync.3
-        Self::of(Writes { file, block, fua, blocks }, think)
-    }
-}
-
-impl Operations for Writes {
-    fn plan(&mut self, asks: &mut Vec<Ask>) -> u64 {
-        let extent = self.file.extent(self.blocks.next(), self.block);
-        if self.fua {
-            asks.push(write(extent, Flags::FUA));
+/// Writes and flushes: see the [module](self). It starts at once.
+///
+/// # Panics
+/// If the file has no whole block.
+#[must_use]
+pub fn fsync(file: Region, block: u64, fua: bool, think: Duration) -> InTurn {
+    let mut blocks = Blocks::new(file, block, Pattern::Sequential, 0); // fsync.3
+    InTurn::new(think, move |actions| {
+        let extent = file.extent(blocks.next(), block);
+        actions.push_back(Action::Work(copying(block)));
+        if fua {
+            actions.push_back(write(extent, Flags::FUA));
         } else {
-            asks.extend([write(extent, Flags::NONE), FLUSH]); // fsync.1
+            actions.extend([write(extent, Flags::NONE), FLUSH]); // fsync.1
         }
-        self.block
-    }
-
-    fn copies(&self) -> Duration {
-        copying(self.block)
-    }
+        block
+    })
 }

@@ -1,101 +1,102 @@
-//! In turn: programs that ask for one thing after another, as those that sync do.
+//! In turn: programs that do one thing after another, as those that sync do.
 //!
-//! in_turn.1  An operation is a list of asks; each is made when the one before it has ended. An ask that fails is the last.
-//! in_turn.2  The next operation begins when one ends, or after `think`. Its first ask goes out when the CPU has copied what the
-//!     operation copies.
+//! in_turn.1  An operation is a list of actions: asks, and times for which the CPU works. Each begins when the one before it has ended. An ask
+//!     that fails is the last.
+//! in_turn.2  The next operation begins when one ends, or after `think`.
+
+use std::collections::VecDeque;
 
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::{Duration, Extent, Flags, Instant, Op, Outcome};
 
-/// The operations of a kind of program.
-pub trait Operations: Send {
-    /// Plans the next operation: fills `asks` in their order, and says how many bytes it counts for.
-    fn plan(&mut self, asks: &mut Vec<Ask>) -> u64;
-
-    /// The CPU's copies before the first ask of the operation that is planned next.
-    fn copies(&self) -> Duration {
-        Duration::ZERO
-    }
+/// An action of an operation.
+pub(super) enum Action {
+    /// Asks, and waits for the end.
+    Ask(Ask),
+    /// The CPU copies or computes.
+    Work(Duration),
 }
 
-/// Runs [`Operations`]: see the [module](self).
-pub struct InTurn<O> {
-    operations: O,
+/// Plans the next operation: fills the list with its actions in their order, and says how many bytes it counts for.
+type Planner = dyn FnMut(&mut VecDeque<Action>) -> u64 + Send;
+
+/// Runs operations: see the [module](self).
+pub struct InTurn {
+    plan: Box<Planner>,
     think: Duration,
-    /// The asks of the present operation, and the number of those that were made.
-    asks: Vec<Ask>,
-    made: usize,
+    /// The actions of the present operation that have not begun.
+    actions: VecDeque<Action>,
     bytes: u64,
-    began: Instant,
-    step: State,
+    /// When the present operation began; `None` between two.
+    began: Option<Instant>,
+    /// When the next action or operation begins; `None`: an ask is under way.
+    next: Option<Instant>,
     meter: Meter,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// The next operation's first ask goes out then.
-    Thinks(Instant),
-    Next,
-    Requested,
-}
-
-impl<O: Operations> InTurn<O> {
+impl InTurn {
     /// Starts at once.
-    pub(super) fn of(operations: O, think: Duration) -> Self {
-        let step = State::Thinks(Instant::ZERO + operations.copies());
+    pub(super) fn new(think: Duration, plan: impl FnMut(&mut VecDeque<Action>) -> u64 + Send + 'static) -> Self {
         Self {
-            operations,
+            plan: Box::new(plan),
             think,
-            asks: Vec::new(),
-            made: 0,
+            actions: VecDeque::new(),
             bytes: 0,
-            began: Instant::ZERO,
-            step,
+            began: None,
+            next: Some(Instant::ZERO),
             meter: Meter::default(),
         }
     }
+
+    fn end(&mut self, at: Instant, outcome: Outcome) {
+        let began = self.began.take().expect("what ends has begun");
+        self.meter.ended(self.bytes, outcome, at.since(began));
+        self.actions.clear();
+        self.next = Some(at + self.think); // in_turn.2
+    }
+}
+
+/// A read or write of a program that waits for it.
+pub(super) fn ask(op: Op, extent: Extent, flags: Flags) -> Action {
+    Action::Ask(Ask { token: 0, op, flags, extent })
 }
 
 /// A write of a program that waits for it.
-pub(super) fn write(extent: Extent, flags: Flags) -> Ask {
-    Ask { token: 0, op: Op::Write, flags: flags | Flags::SYNC, extent }
+pub(super) fn write(extent: Extent, flags: Flags) -> Action {
+    ask(Op::Write, extent, flags | Flags::SYNC)
 }
 
 /// The request that makes the writes before it durable.
-pub(super) const FLUSH: Ask = Ask { token: 0, op: Op::Flush, flags: Flags::NONE, extent: Extent::NONE };
+pub(super) const FLUSH: Action = Action::Ask(Ask { token: 0, op: Op::Flush, flags: Flags::NONE, extent: Extent::NONE });
 
-impl<O: Operations> Program for InTurn<O> {
+impl Program for InTurn {
     fn poll_ask(&mut self, now: Instant) -> Option<Ask> {
-        match self.step {
-            State::Thinks(until) if until <= now => {
-                self.asks.clear();
-                self.made = 0;
-                self.bytes = self.operations.plan(&mut self.asks);
+        while let Some(at) = self.next.filter(|at| *at <= now) {
+            if self.began.is_none() {
+                self.began = Some(now);
+                self.bytes = (self.plan)(&mut self.actions);
             }
-            State::Next => {}
-            State::Thinks(_) | State::Requested => return None,
+            match self.actions.pop_front() {
+                Some(Action::Ask(ask)) => {
+                    self.next = None;
+                    return Some(ask);
+                }
+                Some(Action::Work(time)) => self.next = Some(at + time),
+                None => self.end(at, Outcome::Done),
+            }
         }
-        self.step = State::Requested;
-        self.made += 1;
-        Some(self.asks[self.made - 1])
+        None
     }
 
     fn handle_end(&mut self, now: Instant, _token: u32, outcome: Outcome) {
-        assert!(self.step == State::Requested, "an end that nobody waits for");
-        if outcome == Outcome::Done && self.made < self.asks.len() {
-            self.step = State::Next; // in_turn.1
-            return;
+        assert!(self.next.replace(now).is_none(), "an end that nobody waits for");
+        if outcome != Outcome::Done || self.actions.is_empty() {
+            self.end(now, outcome); // in_turn.1
         }
-        self.meter.ended(self.bytes, outcome, now.since(self.began));
-        self.began = now + self.think; // in_turn.2
-        self.step = State::Thinks(self.began + self.operations.copies());
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        match self.step {
-            State::Thinks(until) => Some(until),
-            State::Next | State::Requested => None,
-        }
+        self.next
     }
 
     fn meter(&self) -> &Meter {
@@ -103,6 +104,6 @@ impl<O: Operations> Program for InTurn<O> {
     }
 
     fn open_since(&self) -> Option<Instant> {
-        Some(self.began)
+        self.began
     }
 }

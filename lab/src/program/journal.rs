@@ -5,55 +5,34 @@
 //! journal.2  Commits lie one after another in the journal; at its end it starts again.
 //! journal.3  An operation is one commit. The next one begins at once, or after `think`.
 
-use fairlift_core::program::Ask;
 use fairlift_core::{Duration, Flags};
 
 use super::Region;
-use super::in_turn::{FLUSH, InTurn, Operations, write};
+use super::in_turn::{FLUSH, InTurn, write};
 use crate::Random;
 
 /// The most blocks that a commit logs (journal.1). An estimate: what a small transaction of ext4 touches.
 pub(crate) const BLOCKS_MAX: u64 = 16;
 
-/// Commits: see the [module](self).
-pub type Journal = InTurn<Commits>;
-
-/// The operations of [`Journal`].
-pub struct Commits {
-    file: Region,
-    block: u64,
-    /// Where the next write goes, in blocks, and how many there are.
-    next: u64,
-    count: u64,
-    random: Random,
-}
-
-impl Journal {
-    /// Starts at once.
-    ///
-    /// # Panics
-    /// If the file has less than two blocks.
-    #[must_use]
-    pub fn new(file: Region, block: u64, think: Duration, seed: u64) -> Self {
-        let count = file.bytes / block;
-        assert!(count >= 2, "a journal of {count} blocks");
-        Self::of(Commits { file, block, next: 0, count, random: Random::new(seed) }, think)
-    }
-}
-
-impl Commits {
-    fn write(&mut self, blocks: u64, flags: Flags) -> Ask {
-        let extent = self.file.extent(self.next * self.block, blocks * self.block);
-        self.next = (self.next + blocks) % self.count; // journal.2
-        write(extent, flags | Flags::META | Flags::PRIO)
-    }
-}
-
-impl Operations for Commits {
-    fn plan(&mut self, asks: &mut Vec<Ask>) -> u64 {
-        let blocks = (1 + self.random.below(BLOCKS_MAX)).min(self.count - self.next); // journal.1
-        let log = self.write(blocks, Flags::NONE);
-        asks.extend([log, FLUSH, self.write(1, Flags::FUA)]);
-        (blocks + 1) * self.block
-    }
+/// Commits: see the [module](self). It starts at once.
+///
+/// # Panics
+/// If the file has less than two blocks.
+#[must_use]
+pub fn journal(file: Region, block: u64, think: Duration, seed: u64) -> InTurn {
+    let count = file.bytes / block;
+    assert!(count >= 2, "a journal of {count} blocks");
+    let mut random = Random::new(seed);
+    // Where the next write goes, in blocks.
+    let mut next = 0;
+    InTurn::new(think, move |actions| {
+        let blocks = (1 + random.below(BLOCKS_MAX)).min(count - next); // journal.1
+        let mut write_next = |blocks: u64, flags: Flags| {
+            let extent = file.extent(next * block, blocks * block);
+            next = (next + blocks) % count; // journal.2
+            write(extent, flags | Flags::META | Flags::PRIO)
+        };
+        actions.extend([write_next(blocks, Flags::NONE), FLUSH, write_next(1, Flags::FUA)]);
+        (blocks + 1) * block
+    })
 }

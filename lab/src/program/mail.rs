@@ -9,10 +9,9 @@
 //!
 //! Not modelled: the page cache, in which mails that were read before would be found; directories.
 
-use fairlift_core::program::Ask;
 use fairlift_core::{Duration, Flags, Op};
 
-use super::in_turn::{FLUSH, InTurn, Operations, write};
+use super::in_turn::{Action, FLUSH, InTurn, ask, write};
 use super::{Region, copying};
 use crate::Random;
 
@@ -26,20 +25,7 @@ const WRITTEN_MAX: u64 = 7;
 /// Inodes in a block (mail.1): of 256 bytes, as ext4 has them, in 4 KiB.
 const INODES: u64 = 16;
 
-/// Keeps mails: see the [module](self).
-pub type Mail = InTurn<Mails>;
-
-/// The operations of [`Mail`].
-pub struct Mails {
-    file: Region,
-    block: u64,
-    /// The blocks of each mail; at most `room` are there for it.
-    sizes: Vec<u64>,
-    room: u64,
-    next: Operation,
-    random: Random,
-}
-
+/// An operation on a mail (mail.2).
 #[derive(Clone, Copy)]
 enum Operation {
     Create,
@@ -47,58 +33,47 @@ enum Operation {
     Read,
 }
 
-impl Mail {
-    /// Starts at once.
-    ///
-    /// # Panics
-    /// If the file has less than two blocks.
-    #[must_use]
-    pub fn new(file: Region, block: u64, think: Duration, seed: u64) -> Self {
-        let count = file.bytes / block;
-        assert!(count >= 2, "mails in {count} blocks");
-        let mails = ((count - 1) / (BLOCKS_MAX + 1)).clamp(1, MAILS_MAX);
-        let room = (count - mails.div_ceil(INODES)) / mails;
-        let mut random = Random::new(seed);
-        let sizes = (0..mails).map(|_| (1 + random.below(WRITTEN_MAX)).min(room)).collect();
-        Self::of(Mails { file, block, sizes, room, next: Operation::Create, random }, think)
-    }
-}
-
-impl Mails {
-    /// The blocks of a mail from `from` on (mail.1).
-    fn ask(&self, op: Op, mail: u64, from: u64, blocks: u64) -> Ask {
-        let first = (self.sizes.len() as u64).div_ceil(INODES) + mail * self.room;
-        let extent = self.file.extent((first + from) * self.block, blocks * self.block);
-        if op == Op::Read { Ask { token: 0, op, flags: Flags::SYNC, extent } } else { write(extent, Flags::NONE) }
-    }
-}
-
-impl Operations for Mails {
-    fn plan(&mut self, asks: &mut Vec<Ask>) -> u64 {
-        let mail = self.random.below(self.sizes.len() as u64);
-        let size = self.sizes[mail as usize];
-        let (read, writes, next) = match self.next {
+/// Keeps mails: see the [module](self). It starts at once.
+///
+/// # Panics
+/// If the file has less than two blocks.
+#[must_use]
+pub fn mail(file: Region, block: u64, think: Duration, seed: u64) -> InTurn {
+    let count = file.bytes / block;
+    assert!(count >= 2, "mails in {count} blocks");
+    let mails = ((count - 1) / (BLOCKS_MAX + 1)).clamp(1, MAILS_MAX);
+    // The blocks of each mail; at most `room` are there for it.
+    let room = (count - mails.div_ceil(INODES)) / mails;
+    let mut random = Random::new(seed);
+    let mut sizes: Vec<u64> = (0..mails).map(|_| (1 + random.below(WRITTEN_MAX)).min(room)).collect();
+    // The blocks of a mail from `from` on (mail.1).
+    let ask_of = move |op: Op, mail: u64, from: u64, blocks: u64| {
+        let first = mails.div_ceil(INODES) + mail * room;
+        ask(op, file.extent((first + from) * block, blocks * block), Flags::SYNC)
+    };
+    let mut next = Operation::Create;
+    InTurn::new(think, move |actions| {
+        actions.push_back(Action::Work(copying(block * WRITTEN_MAX.div_ceil(2))));
+        let mail = random.below(mails);
+        let size = &mut sizes[mail as usize];
+        let (read, writes, then) = match next {
             Operation::Create => (0, true, Operation::Append),
-            Operation::Append => (size, true, Operation::Read),
-            Operation::Read => (size, false, Operation::Create),
+            Operation::Append => (*size, true, Operation::Read),
+            Operation::Read => (*size, false, Operation::Create),
         };
-        self.next = next;
+        next = then;
         if read > 0 {
-            asks.push(self.ask(Op::Read, mail, 0, read));
+            actions.push_back(ask_of(Op::Read, mail, 0, read));
         }
         if !writes {
-            return read * self.block;
+            return read * block;
         }
-        let most = self.room.min(BLOCKS_MAX);
+        let most = room.min(BLOCKS_MAX);
         let from = if read < most { read } else { 0 };
-        let written = (1 + self.random.below(WRITTEN_MAX)).min(most - from);
-        self.sizes[mail as usize] = from + written;
-        let inode = self.file.extent(mail / INODES * self.block, self.block);
-        asks.extend([self.ask(Op::Write, mail, from, written), write(inode, Flags::META), FLUSH]); // mail.3
-        (read + written) * self.block
-    }
-
-    fn copies(&self) -> Duration {
-        copying(self.block * WRITTEN_MAX.div_ceil(2))
-    }
+        let written = (1 + random.below(WRITTEN_MAX)).min(most - from);
+        *size = from + written;
+        let inode = file.extent(mail / INODES * block, block);
+        actions.extend([ask_of(Op::Write, mail, from, written), write(inode, Flags::META), FLUSH]); // mail.3
+        (read + written) * block
+    })
 }

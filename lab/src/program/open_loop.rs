@@ -8,13 +8,14 @@
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::time::secs;
 use fairlift_core::{Duration, Flags, Instant, Op, Outcome};
+use slab::Slab;
 
 use super::blocks::Blocks;
 use super::{Pattern, Region};
 use crate::Random;
 
 /// Requests that one program asks at a time (open_loop.3). Chosen.
-const IN_FLIGHT: u32 = 1024;
+const IN_FLIGHT: usize = 1024;
 
 /// Asks by the clock: see the [module](self).
 pub struct OpenLoop {
@@ -28,8 +29,7 @@ pub struct OpenLoop {
     /// wait: open_loop.1 holds whenever they are.
     next: Instant,
     /// By token: when that which is under way came.
-    came: Vec<Option<Instant>>,
-    free: Vec<u32>,
+    came: Slab<Instant>,
     meter: Meter,
 }
 
@@ -53,8 +53,7 @@ impl OpenLoop {
             mean,
             random,
             next,
-            came: vec![None; IN_FLIGHT as usize],
-            free: (0..IN_FLIGHT).rev().collect(),
+            came: Slab::with_capacity(IN_FLIGHT),
             meter: Meter::default(),
         }
     }
@@ -62,26 +61,23 @@ impl OpenLoop {
 
 impl Program for OpenLoop {
     fn poll_ask(&mut self, now: Instant) -> Option<Ask> {
-        if self.next > now {
-            return None;
+        if self.next > now || self.came.len() == IN_FLIGHT {
+            return None; // open_loop.3
         }
-        let token = self.free.pop()?; // open_loop.3
-        let came = self.next;
+        let token = self.came.insert(self.next) as u32;
         self.next += self.random.exponential(self.mean).max(Duration::from_nanos(1)); // open_loop.1
-        self.came[token as usize] = Some(came);
         let flags = if self.op == Op::Write { Flags::SYNC } else { Flags::NONE };
         Some(Ask { token, op: self.op, flags, extent: self.file.extent(self.blocks.next(), self.block) })
     }
 
     fn handle_end(&mut self, now: Instant, token: u32, outcome: Outcome) {
-        let came = self.came[token as usize].take().expect("it was asked");
+        let came = self.came.remove(token as usize);
         self.meter.ended(self.block, outcome, now.since(came)); // open_loop.2
-        self.free.push(token);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         // Without a place it waits for an end (open_loop.3).
-        (!self.free.is_empty()).then_some(self.next)
+        (self.came.len() < IN_FLIGHT).then_some(self.next)
     }
 
     fn meter(&self) -> &Meter {
@@ -94,6 +90,6 @@ impl Program for OpenLoop {
 
     fn open_since(&self) -> Option<Instant> {
         // A request that waits to be asked came after all that were.
-        Some(self.came.iter().flatten().min().copied().unwrap_or(self.next))
+        Some(self.came.iter().map(|(_, came)| *came).min().unwrap_or(self.next))
     }
 }

@@ -61,18 +61,19 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Starts at once, at the beginning of its file; reads `block` bytes at a time and thinks for `think` between reads.
+    /// Starts at once, at the beginning of its file; reads `block` bytes at a time and thinks for `think` between reads. Its windows have up to
+    /// `largest` bytes.
     ///
     /// # Panics
     /// If the block is empty.
     #[must_use]
-    pub fn new(file: Region, block: u64, think: Duration) -> Self {
+    pub fn new(file: Region, block: u64, think: Duration, largest: u64) -> Self {
         assert!(block > 0, "a read of nothing");
         Self {
             file,
             block,
             think,
-            largest: LARGEST,
+            largest,
             current: None,
             next: None,
             ahead: 0,
@@ -84,13 +85,6 @@ impl ReadAhead {
             outcome: Outcome::Done,
             meter: Meter::default(),
         }
-    }
-
-    /// With windows of up to `bytes` instead of 128 KiB.
-    #[must_use]
-    pub const fn with_largest(mut self, bytes: u64) -> Self {
-        self.largest = bytes;
-        self
     }
 
     /// Does all that can be done at `now`.
@@ -108,15 +102,12 @@ impl ReadAhead {
                 self.current = self.window(0);
                 return;
             };
-            let is_first = current.start == 0;
-            let State::Here(_) = current.state else {
-                if !is_first && self.next.is_none() {
-                    self.next = self.window(current.token ^ 1); // read_ahead.2
-                }
-                return; // read_ahead.3
-            };
-            if self.next.is_none() {
+            let is_here = matches!(current.state, State::Here(_));
+            if self.next.is_none() && (is_here || current.start > 0) {
                 self.next = self.window(current.token ^ 1); // read_ahead.2
+            }
+            if !is_here {
+                return; // read_ahead.3
             }
             if self.began > now {
                 self.busy = Some((self.began, self.position)); // it thinks

@@ -78,7 +78,7 @@ fn reads(extents: &[(u64, u64)]) -> Vec<(Op, u64, u64)> {
 // ---- read-ahead ----
 
 fn reader(bytes: u64, block: u64) -> Play<ReadAhead> {
-    Play::new(ReadAhead::new(file(bytes), block, Duration::ZERO))
+    Play::new(ReadAhead::new(file(bytes), block, Duration::ZERO, read_ahead::LARGEST))
 }
 
 /// read_ahead.1, read_ahead.4
@@ -99,7 +99,7 @@ fn windows_grow_to_128_kib_and_start_small_again_with_the_file() {
 /// read_ahead.1: what the kernel calls `read_ahead_kb`.
 #[test]
 fn windows_grow_to_the_largest_that_was_set() {
-    let mut play = Play::new(ReadAhead::new(file(4 * MIB), 4 * KIB, Duration::ZERO).with_largest(64 * KIB));
+    let mut play = Play::new(ReadAhead::new(file(4 * MIB), 4 * KIB, Duration::ZERO, 64 * KIB));
     let mut requests = Vec::new();
     while requests.len() < 5 {
         requests.extend(play.wait(play.now + us(200)));
@@ -177,7 +177,7 @@ fn a_window_that_failed_fails_the_reads_in_it() {
 
 #[test]
 fn a_reader_that_thinks_reads_one_block_at_a_time() {
-    let mut play = Play::new(ReadAhead::new(file(4 * MIB), 4 * KIB, us(100)));
+    let mut play = Play::new(ReadAhead::new(file(4 * MIB), 4 * KIB, us(100), read_ahead::LARGEST));
     play.wait(at(0));
     play.end();
     play.wait(at(303));
@@ -364,7 +364,7 @@ fn interleaved_readers_together_read_every_block_once() {
 /// pages.1, pages.2
 #[test]
 fn a_random_buffered_reader_asks_for_the_pages_it_touches_and_copies_them() {
-    let mut play = Play::new(Pages::new(file(MIB), 6 * KIB, Duration::ZERO, 1));
+    let mut play = Play::new(pages(file(MIB), 6 * KIB, Duration::ZERO, 1));
     for _ in 0..20 {
         let requests = play.asks();
         let &[(Op::Read, offset, bytes)] = &requests[..] else { panic!("{requests:?}") };
@@ -384,7 +384,7 @@ fn a_random_buffered_reader_asks_for_the_pages_it_touches_and_copies_them() {
 /// fsync.1, fsync.2, fsync.3
 #[test]
 fn a_block_is_durable_when_its_flush_has_ended() {
-    let mut play = Play::new(Fsync::new(file(8 * KIB), 4 * KIB, false, Duration::ZERO));
+    let mut play = Play::new(fsync(file(8 * KIB), 4 * KIB, false, Duration::ZERO));
     for offset in [0, 4 * KIB, 0] {
         let before = (play.operations(), play.now);
         assert_eq!(play.wait(play.now + us(1)), [(Op::Write, offset, 4 * KIB)]);
@@ -403,7 +403,7 @@ fn a_block_is_durable_when_its_flush_has_ended() {
 /// fsync.1
 #[test]
 fn by_fua_both_are_one_write() {
-    let mut play = Play::new(Fsync::new(file(MIB), 4 * KIB, true, Duration::ZERO));
+    let mut play = Play::new(fsync(file(MIB), 4 * KIB, true, Duration::ZERO));
     assert_eq!(play.wait(at(1)), [(Op::Write, 0, 4 * KIB)]);
     assert_eq!(play.open[&0].flags, Flags::SYNC | Flags::FUA);
     play.end();
@@ -413,7 +413,7 @@ fn by_fua_both_are_one_write() {
 /// journal.1, journal.2, journal.3
 #[test]
 fn a_commit_is_its_log_a_flush_and_a_commit_block() {
-    let mut play = Play::new(Journal::new(file(256 * KIB), 4 * KIB, Duration::ZERO, 9));
+    let mut play = Play::new(journal(file(256 * KIB), 4 * KIB, Duration::ZERO, 9));
     let mut place = 0;
     for commit in 1..=40 {
         let requests = play.asks();
@@ -435,7 +435,7 @@ fn a_commit_is_its_log_a_flush_and_a_commit_block() {
 /// in_turn.1, in_turn.2
 #[test]
 fn an_ask_that_fails_ends_the_operation_and_the_next_begins_after_its_think_time() {
-    let mut play = Play::new(Fsync::new(file(MIB), 4 * KIB, false, ms(2)));
+    let mut play = Play::new(fsync(file(MIB), 4 * KIB, false, ms(2)));
     assert_eq!(play.wait(at(1)), [(Op::Write, 0, 4 * KIB)]);
     play.end_with(0, Outcome::Failed(Errno::EIO));
     assert_eq!((play.operations(), play.program.meter().failed), (1, 1));
@@ -446,11 +446,11 @@ fn an_ask_that_fails_ends_the_operation_and_the_next_begins_after_its_think_time
 /// mail.1, mail.2, mail.3
 #[test]
 fn mails_are_created_appended_to_and_read_and_what_is_written_is_flushed_with_its_inode() {
-    let mut play = Play::new(Mail::new(file(64 * MIB), 4 * KIB, Duration::ZERO, 9));
+    let mut play = Play::new(mail(file(64 * MIB), 4 * KIB, Duration::ZERO, 9));
     let inodes = 1000_u64.div_ceil(16) * 4 * KIB;
     for operation in 0..300 {
         let mut requests = play.wait(play.now + us(4));
-        let mut then = |play: &mut Play<Mail>| {
+        let mut then = |play: &mut Play<InTurn>| {
             play.end();
             requests.extend(play.asks());
         };
@@ -504,7 +504,7 @@ fn more_than_1024_are_not_asked_at_a_time() {
 /// interactive.1, interactive.4
 #[test]
 fn a_start_is_one_operation_of_reads_that_wait_for_each_other() {
-    let mut play = Play::new(Interactive::new(file(512 * MIB), 4 * KIB, 6));
+    let mut play = Play::new(interactive(file(512 * MIB), 4 * KIB, 6));
     let mut reads = 0;
     while play.operations() == 0 {
         let requests = play.wait(play.now + us(300));
@@ -524,8 +524,8 @@ fn a_start_is_one_operation_of_reads_that_wait_for_each_other() {
 /// Of every built-in workload: within its file, whole sectors, tokens not used twice, no spinning.
 #[test]
 fn every_program_keeps_to_its_file_and_lets_time_pass() {
-    for name in Workload::NAMES {
-        for role in Workload::named(name).unwrap().roles {
+    for Workload { name, roles, .. } in Workload::built_in() {
+        for role in &roles {
             for block in [512, 4 * KIB, 12 * KIB, 256 * KIB] {
                 let bytes = 3 * MIB;
                 let part = JobPlacement {

@@ -14,24 +14,17 @@ use super::{block_size, is_ungrouped, printable, tenants};
 use crate::model::show_size;
 use crate::result::{Decision, Results};
 
-/// The columns of the tables.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Options {
-    /// Whether groups are followed by a column of their total.
-    pub total: bool,
-}
-
 const RULE: usize = 73;
 
-/// All tables.
+/// All tables; with `total`, groups are followed by a column of their total.
 #[must_use]
-pub fn table(results: &Results, options: Options) -> String {
+pub fn table(results: &Results, total: bool) -> String {
     let mut out = String::new();
     for workload in workloads(results) {
         if !out.is_empty() {
             out.push('\n');
         }
-        tables_of(&mut out, results, workload, options);
+        tables_of(&mut out, results, workload, total);
     }
     let overview = tenants::overview(results);
     if !overview.is_empty() {
@@ -44,7 +37,7 @@ pub fn table(results: &Results, options: Options) -> String {
     out
 }
 
-fn tables_of(out: &mut String, results: &Results, workload: &str, options: Options) {
+fn tables_of(out: &mut String, results: &Results, workload: &str, total: bool) {
     let rows = rows(results, workload);
     if rows.iter().any(tenants::is_situation) {
         // The head is the same for all: what differs is in the table.
@@ -58,7 +51,7 @@ fn tables_of(out: &mut String, results: &Results, workload: &str, options: Optio
         return;
     }
     header(out, results, workload);
-    for (place, table) in grids(results, workload, options.total).iter().enumerate() {
+    for (place, table) in grids(results, workload, total).iter().enumerate() {
         if place > 0 {
             out.push('\n');
         }
@@ -197,9 +190,9 @@ mod tests {
     fn what_auto_found_has_a_line_for_each_trial_and_no_table_without_one() {
         let mut results = results(&[100, 200]);
         results.runs = vec![run("bsr", 1, 4, &[(100, 1000.0), (200, 2000.0)])];
-        assert!(!table(&results, Options::default()).contains("SLICE_IDLE"));
+        assert!(!table(&results, false).contains("SLICE_IDLE"));
         results.runs[0].decisions = vec![crate::report::fixture::decision()];
-        let text = table(&results, Options::default());
+        let text = table(&results, false);
         let (_, found) = text.split_once("SLICE_IDLE[bsr]").expect("a table of what was found");
         let last: Vec<_> = found.lines().last().unwrap().split_whitespace().collect();
         assert_eq!(last, ["1", "4", "0.70", "idle", "parallel", "60412", "187000"], "{text}");
@@ -211,7 +204,7 @@ mod tests {
         let groups: Vec<_> = (1..).map(|n| n * 100).zip(figures.map(f64::from)).collect();
         let mut results = results(&[]);
         results.runs = (1..=3).map(|set| run("bsr", set, 1, &groups)).collect();
-        let text = table(&results, Options { total: true });
+        let text = table(&results, true);
         let expected = "\
 Fairlift=0.1.0
 GROUPMODE=1 NRGRP=8
@@ -245,7 +238,7 @@ bsr     3   1   6186   12752  16568  23068  28608  35785  42322  48409  213698
         ];
         results.runs[1].groups[1].lat_max_us = 12_345_678.0;
         results.baseline = vec![run("drr", 1, 1, &[(100, 200.0), (300, 200.0)])];
-        let text = table(&results, Options { total: false });
+        let text = table(&results, false);
         let (_, below) = text.split_once("[bw in KB/s]\n").unwrap();
         let expected = "\
 -------
@@ -292,7 +285,7 @@ drr:raw 1   1   0.0    0.0
 
     #[test]
     fn a_sweep_has_a_row_for_each_value_and_a_table_of_what_fairness_costs() {
-        let text = table(&swept(), Options { total: false });
+        let text = table(&swept(), false);
         assert!(text.contains("\nquantum=8 slice_idle=0,8ms\n"), "{text}");
         let (_, frontier) = text.split_once("\nFRONTIER[bsr] ").unwrap();
         let expected = "\
@@ -313,7 +306,7 @@ bsr:slice_idle=8ms 1   4   400    0.0    400
         let mut results = results(&[]);
         results.runs = vec![run("drr", 1, 1, &[(100, 100.0), (300, 300.0)])];
         results.runs[0].groups[1].unserved_max_us = 8400.4;
-        let text = table(&results, Options { total: true });
+        let text = table(&results, true);
         let (_, unserved) = text.split_once("\nUNSERVED[drr] ").unwrap();
         let expected = "\
 [longest without an end while asks waited, in us, of all sets]
@@ -331,7 +324,7 @@ drr     1   1   0      8400   8400
         results.limits = [("/g2".to_owned(), "max riops=3000".to_owned())].into();
         results.runs = vec![run("drr", 1, 1, &[(100, 100.0), (300, 300.0)])];
         results.runs[0].groups[1].held_us = 8400.4;
-        let text = table(&results, Options { total: false });
+        let text = table(&results, false);
         assert!(text.contains("\nLIMITS=/g2: max riops=3000\n"), "{text}");
         let (_, held) = text.split_once("\nHELD[drr] ").unwrap();
         let expected = "\
@@ -351,7 +344,7 @@ drr     1   1   0      8400
         results.host = Some(Host { name: "tux".into(), kernel: "6.12.57".into() });
         results.runs = vec![run("interleaved", 1, 16, &[(100, 1_234_567.0)])];
         results.runs[0].groups[0].path = "/".into();
-        let text = table(&results, Options::default());
+        let text = table(&results, false);
         let expected = "\
 Host=tux Kernel=6.12.57
 Fairlift=0.1.0
@@ -386,7 +379,7 @@ interleaved 1   16  1000
         results.runs = vec![run("journal", 1, 1, &[(100, 1.0)]), run("journal", 1, 2, &[(100, 1.0)])];
         results.runs[0].roles = vec![role("log", 100.0), role("bsw", 900.0)];
         results.runs[1].roles = vec![role("log", 90.0), role("bsw", 800.0), role("brr", 70.0)];
-        let text = table(&results, Options::default());
+        let text = table(&results, false);
         let (_, roles) = text.split_once("ROLES[journal]").unwrap();
         let expected = " [bw in KB/s of all groups]
 -------
@@ -409,9 +402,9 @@ journal 1   2   500    500    500
     fn an_interrupted_run_says_so() {
         let mut results = results(&[]);
         results.interrupted = true;
-        assert_eq!(table(&results, Options::default()), "interrupted: no run was finished\n");
+        assert_eq!(table(&results, false), "interrupted: no run was finished\n");
         results.runs = vec![run("bsr", 1, 1, &[(100, 1.0)])];
-        assert!(table(&results, Options::default()).ends_with("\n\ninterrupted: only finished runs are counted\n"));
+        assert!(table(&results, false).ends_with("\n\ninterrupted: only finished runs are counted\n"));
     }
 
     #[test]
@@ -421,7 +414,7 @@ journal 1   2   500    500    500
             results.settings.insert(name.into(), "500ms".into());
         }
         results.runs = vec![run("bsr", 1, 1, &[(100, 1.0)])];
-        let text = table(&results, Options::default());
+        let text = table(&results, false);
         assert!(text.lines().all(|line| line.len() <= RULE), "{text}");
         assert!(
             text.contains("\nread_expire=500ms slice_idle=8ms write_expire=500ms writes_starved=500ms\n===="),
@@ -435,7 +428,7 @@ journal 1   2   500    500    500
         let mut results = results(&[]);
         results.device = "file:/\u{1b}[2J\nx".into();
         results.runs = vec![run("bsr", 1, 1, &[(100, 1.0)])];
-        let text = table(&results, Options::default());
+        let text = table(&results, false);
         assert!(text.contains("DEV=file:/\u{fffd}[2J\u{fffd}x RUNTIME=30s"), "{text}");
     }
 }

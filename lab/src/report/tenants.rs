@@ -92,13 +92,13 @@ pub(super) fn laid_out<const N: usize>(heads: [&str; N], lines: &[[String; N]], 
 mod tests {
     use crate::report::fixture::{results, situation};
     use crate::report::html::html;
-    use crate::report::table::{Options, table};
+    use crate::report::table::table;
 
     #[test]
     fn a_situation_is_a_table_with_a_row_for_each_tenant_and_several_have_a_table_of_all() {
         let mut results = results(&[]);
         results.runs = vec![situation("tenants:a")];
-        let text = table(&results, Options::default());
+        let text = table(&results, false);
         let expected = "\
 tenants:a
 tenant  weight  does             alone  entitled  rate  achieved  p99 us
@@ -109,7 +109,7 @@ isolation 0.50  use 0.75  share error of saturating tenants over any second 50.0
 ";
         assert!(text.ends_with(expected), "{text}");
         results.runs.push(situation("tenants:b"));
-        let text = table(&results, Options::default());
+        let text = table(&results, false);
         let expected = "\
 situation  isolation   use  share error
 ---------------------------------------

@@ -1,7 +1,6 @@
 //! Workloads from a TOML file.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
 
 use fairlift_core::tunable::{parse_duration, parse_size};
@@ -12,26 +11,6 @@ use toml::Spanned;
 use super::{Does, Role, Workload, is_at_or_below};
 use crate::program::Pattern;
 use crate::suggestion;
-
-/// A mistake in a workload file.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mistake {
-    /// Where, in bytes of the text.
-    pub at: Range<usize>,
-    /// Where, as people count: line and column, from 1.
-    pub place: (usize, usize),
-    /// The mistake, and the possible values.
-    pub says: String,
-}
-
-/// `3:9: unknown order "sequentail": …`
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.place.0, self.place.1, self.says)
-    }
-}
-
-impl std::error::Error for Mistake {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,55 +58,17 @@ const ORDERS: [&str; 2] = ["sequential", "random"];
 /// The largest block. Chosen: what fits into memory many times.
 const BLOCK_MAX: u64 = 64 << 20;
 
+/// Where in the text, in bytes, and the mistake.
 type Problem = (Range<usize>, String);
 
 impl Workload {
-    /// Reads the workloads of a TOML file, in its order:
-    ///
-    /// ```toml
-    /// [backup]
-    /// about = "one who reads all beside a database"
-    ///
-    /// [[backup.roles]]
-    /// name = "backup"
-    /// does = "buffered-read"      # -write, direct-read, direct-write, open-read, open-write, fsync, interleaved,
-    ///                             # journal, mail, interactive
-    /// once = true                 # once in the whole run, in the first group; else dealt out to the jobs
-    /// read_ahead = "1m"           # largest window of a sequential buffered-read; default 128k
-    /// ioprio = "be/7"
-    ///
-    /// [[backup.roles]]
-    /// name = "database"
-    /// does = "open-read"
-    /// order = "random"            # or sequential, the default
-    /// rate = 200                  # arrivals in a second; of open-read and open-write alone
-    /// block_size = "8k"           # else what its kind has
-    /// share = 3                   # dealt out three times as often as a role with 1
-    /// group = "/g2"               # for the jobs of that group alone, which then play no role without a group
-    ///
-    /// [[backup.roles]]
-    /// name = "log"
-    /// does = "fsync"
-    /// fua = true                  # durable by FUA instead of a flush
-    /// think = "2ms"               # between operations
-    /// ```
-    ///
-    /// A workload with `tenants` instead of `roles` is a situation (workload.5). A tenant is a direct reader or writer with a leaf
-    /// of its own (`group`, else `/t1`, `/t2`, …) and a `weight`; `weights` has those of the groups above.
-    ///
-    /// ```toml
-    /// [office]
-    /// weights = { "/web" = 300 }
-    /// tenants = [
-    ///   { group = "/web/a", does = "direct-read", order = "random", block_size = "4k", iodepth = 8 },
-    ///   { group = "/log", weight = 50, does = "direct-write", block_size = "16k", iodepth = 4, flush_every = 1 },
-    /// ]
-    /// ```
+    /// Reads the workloads of a TOML file, in its order. `docs/iostest.md` has the keys of roles, `docs/iostest-tenants.md` those of tenants;
+    /// `built_in.toml` and `tenants.toml`, beside this file, are examples of both.
     ///
     /// # Errors
     /// The first thing that is wrong: a key or name that nobody knows, a value that is not possible, or nobody for the
-    /// jobs to play.
-    pub fn read(text: &str) -> Result<Vec<Self>, Mistake> {
+    /// jobs to play; with its line and column, as in `3:9: unknown order "sequentail": …`.
+    pub fn read(text: &str) -> Result<Vec<Self>, String> {
         let raw: BTreeMap<Spanned<String>, RawWorkload> = toml::from_str(text).map_err(|error| {
             let says = explain(error.message());
             mistake(text, (error.span().unwrap_or_default(), says))
@@ -262,18 +203,20 @@ fn role(raw: RawRole) -> Result<Role, Problem> {
         return wrong(raw.does.span(), format!("{kind} needs a rate (arrivals in a second)"));
     }
     // A key without effect is refused.
-    let is_ordered = matches!(does, Does::Buffered(..) | Does::Direct(..) | Does::OpenLoop { .. });
-    if let Some(order) = raw.order.filter(|_| !is_ordered) {
-        return wrong(order.span(), format!("{kind} takes no order"));
-    }
-    if let Some(rate) = raw.rate.filter(|_| !matches!(does, Does::OpenLoop { .. })) {
-        return wrong(rate.span(), format!("{kind} takes no rate; open-read and open-write do"));
-    }
-    if let Some(fua) = raw.fua.filter(|_| !matches!(does, Does::Fsync { .. })) {
-        return wrong(fua.span(), format!("{kind} takes no fua; fsync does"));
-    }
-    if let Some(think) = raw.think.as_ref().filter(|_| matches!(does, Does::OpenLoop { .. } | Does::Interactive)) {
-        return wrong(think.span(), format!("{kind} takes no think time"));
+    let is_open = matches!(does, Does::OpenLoop { .. });
+    let is_direct = matches!(does, Does::Direct(..));
+    let reads_ahead = does == Does::Buffered(Op::Read, Pattern::Sequential);
+    let keys = [
+        (span(&raw.order), is_open || is_direct || matches!(does, Does::Buffered(..)), "order"),
+        (span(&raw.rate), is_open, "rate; open-read and open-write do"),
+        (span(&raw.fua), matches!(does, Does::Fsync { .. }), "fua; fsync does"),
+        (span(&raw.think), !is_open && does != Does::Interactive, "think time"),
+        (span(&raw.iodepth), is_direct, "iodepth; direct-read and direct-write do"),
+        (span(&raw.flush_every), matches!(does, Does::Direct(Op::Write, _)), "flush_every; direct-write does"),
+        (span(&raw.read_ahead), reads_ahead, "read_ahead; a sequential buffered-read does"),
+    ];
+    if let Some((Some(at), _, key)) = keys.into_iter().find(|(at, has_effect, _)| at.is_some() && !has_effect) {
+        return wrong(at, format!("{kind} takes no {key}"));
     }
     let mut role = Role::new(raw.name.as_ref().map_or(kind, |name| name.get_ref()), does);
     role.once = raw.once.unwrap_or(false);
@@ -284,22 +227,9 @@ fn role(raw: RawRole) -> Result<Role, Problem> {
         }
         role.group = Some(path.clone());
     }
-    if let Some(depth) = raw.iodepth {
-        if !matches!(does, Does::Direct(..)) {
-            return wrong(depth.span(), format!("{kind} takes no iodepth; direct-read and direct-write do"));
-        }
-        role.iodepth = number(Some(&depth), 4096, "an iodepth is", " (requests in flight)")?;
-    }
-    if let Some(every) = raw.flush_every {
-        if !matches!(does, Does::Direct(Op::Write, _)) {
-            return wrong(every.span(), format!("{kind} takes no flush_every; direct-write does"));
-        }
-        role.flush_every = number(Some(&every), 1_000_000, "flush_every is", " (writes)")?.unwrap_or(0);
-    }
+    role.iodepth = number(raw.iodepth.as_ref(), 4096, "an iodepth is", " (requests in flight)")?;
+    role.flush_every = number(raw.flush_every.as_ref(), 1_000_000, "flush_every is", " (writes)")?.unwrap_or(0);
     if let Some(size) = raw.read_ahead {
-        if does != Does::Buffered(Op::Read, Pattern::Sequential) {
-            return wrong(size.span(), format!("{kind} takes no read_ahead; a sequential buffered-read does"));
-        }
         role.read_ahead = block_size(size.get_ref())
             .filter(|bytes| *bytes >= 16 << 10)
             .ok_or_else(|| (size.span(), "read_ahead is a size from 16k to 64m, such as \"512k\"".to_string()))?
@@ -319,6 +249,11 @@ fn role(raw: RawRole) -> Result<Role, Problem> {
         role.priority = priority.get_ref().parse().map_err(|form: &str| (priority.span(), form.to_string()))?;
     }
     Ok(role)
+}
+
+/// Where a key's value is, if there is one.
+fn span<T>(value: &Option<Spanned<T>>) -> Option<Range<usize>> {
+    value.as_ref().map(Spanned::span)
 }
 
 /// A number from 1 on, if there is one.
@@ -353,11 +288,11 @@ fn explain(message: &str) -> String {
     unknown("key", words[0], &words[1..])
 }
 
-fn mistake(text: &str, (at, says): Problem) -> Mistake {
+fn mistake(text: &str, (at, says): Problem) -> String {
     let before = &text[..at.start.min(text.len())];
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    Mistake { at, place: (line, column), says }
+    format!("{line}:{column}: {says}")
 }
 
 #[cfg(test)]
@@ -366,7 +301,6 @@ mod tests {
     use fairlift_core::Priority;
     use fairlift_core::time::ms;
 
-    /// The example in the documentation of [`Workload::read`].
     const EXAMPLE: &str = r#"
 [backup]
 about = "one who reads all beside a database"
@@ -447,7 +381,7 @@ tenants = [
             (format!("{{ {reader}, group = \"/a//b\" }}"), "\"/a//b\" is not a group's path"),
         ] {
             let why = Workload::read(&format!("[x]\ntenants = [{tenants}]")).unwrap_err();
-            assert!(why.place.0 == 2 && why.says.contains(says), "{tenants}: {why}");
+            assert!(why.starts_with("2:") && why.contains(says), "{tenants}: {why}");
         }
         for (text, says) in [
             ("[a]\nweights = { \"/a\" = 3 }\n[[a.roles]]\ndoes = \"fsync\"", "2:13: weights are for groups of tenants"),
@@ -461,7 +395,7 @@ tenants = [
                 "1:1: a workload has roles or tenants, not both",
             ),
         ] {
-            let why = Workload::read(text).unwrap_err().to_string();
+            let why = Workload::read(text).unwrap_err();
             assert!(why.starts_with(says), "{text}: {why}");
         }
     }
@@ -526,14 +460,14 @@ tenants = [
                 "3:1: two roles are named \"fsync\"; choose another name".into(),
             ),
         ] {
-            assert_eq!(Workload::read(text).unwrap_err().to_string(), says, "{text}");
+            assert_eq!(Workload::read(text).unwrap_err(), says, "{text}");
         }
     }
 
     #[test]
     fn what_is_no_toml_or_of_another_type_is_said_with_its_place() {
         for (text, place) in [("[a", "1:"), ("a = 3", "1:5: "), ("[[a.roles]]\ndoes = 3", "2:8: ")] {
-            let why = Workload::read(text).unwrap_err().to_string();
+            let why = Workload::read(text).unwrap_err();
             assert!(why.starts_with(place) && !why.contains('\n'), "{text}: {why}");
         }
     }

@@ -11,7 +11,7 @@ use fairlift_core::{Extent, Flags, GroupId, Limits, Op, Priority, Sector};
 
 use super::*;
 use crate::program::{Direct, Pattern, Region, direct};
-use crate::{Timed, fixed_time};
+use crate::{fixed_time, given_times};
 
 const LIMITS: Limits = Limits::new(1 << 20);
 
@@ -188,7 +188,7 @@ fn who_finds_no_room_waits_and_goes_in_in_order() {
 #[test]
 fn a_request_that_times_out_is_heard_once_and_ends_for_good_when_the_disk_answers() {
     let news = Heard::default();
-    let slow = Timed::new(LIMITS, |_, _, _| (ms(70), Outcome::Done));
+    let slow = given_times(LIMITS, |_, _, _| (ms(70), Outcome::Done));
     let mut world = world(|settings| settings.io_timeout = ms(30), slow);
     world.add(stream(), reads('a', &[0], false, &news));
     world.run_until(at(50_000));

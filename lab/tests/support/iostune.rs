@@ -65,7 +65,7 @@ pub const WINDOW_TOGETHER: u64 = 1 << 20;
 /// MB/s of buffered sequential readers, spread over the disk or with their files of 512 MB together.
 pub fn readers(spec: &str, depth: u16, readers: u32, placement: Placement, runtime: Duration, seed: u64) -> f64 {
     // Far apart they read on as dd does, never coming to an end.
-    let file_size = if placement == Placement::Spread { 8 << 30 } else { 512 << 20 };
+    let file_size = if placement == Placement::Within(0) { 8 << 30 } else { 512 << 20 };
     let mut workload = Workload::named("bsr").unwrap();
     if placement == Placement::Together {
         workload.roles[0].read_ahead = WINDOW_TOGETHER;

@@ -26,7 +26,7 @@ pub(crate) fn dd(spec: &str, streams: u64, time: Duration) -> Vec<f64> {
     let part = world.model().limits().capacity / streams / 2048 * 2048;
     for number in 0..streams {
         let file = Region { start: Sector(part * number), bytes: part * Sector::SIZE };
-        world.add(stream(), Box::new(ReadAhead::new(file, 4096, Duration::ZERO)) as Box<dyn Program>);
+        world.add(stream(), Box::new(ReadAhead::new(file, 4096, Duration::ZERO, 128 << 10)) as Box<dyn Program>);
     }
     world.run_until(Instant::ZERO + time);
     let rate = |bytes: u64| bytes as f64 / (time.as_nanos() as f64 / 1e9) / 1e6;

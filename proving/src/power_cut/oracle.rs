@@ -32,22 +32,20 @@ struct Floor {
 }
 
 /// The requests of clients and their answers: see the [module](self).
-pub struct Oracle {
+pub(super) struct Oracle {
     clock: u64,
     /// By stamp, less 1.
     known: Vec<Known>,
     /// Answered writes that no flush has covered yet.
     loose: Vec<Stamp>,
     floors: Vec<Floor>,
-    answered_flushes: u64,
 }
 
 impl Oracle {
     /// For a disk of `sectors`, before anything is asked.
-    #[must_use]
-    pub fn new(sectors: u64) -> Self {
+    pub(super) fn new(sectors: u64) -> Self {
         let floors = vec![Floor::default(); sectors as usize];
-        Self { clock: 0, known: Vec::new(), loose: Vec::new(), floors, answered_flushes: 0 }
+        Self { clock: 0, known: Vec::new(), loose: Vec::new(), floors }
     }
 
     /// How far it has come: the same as long as nobody has asked, and been told, anything else.
@@ -66,7 +64,7 @@ impl Oracle {
     }
 
     /// A client asks. For a flush `extent` is all that it is for. The answer is the bio's stamp.
-    pub fn submitted(&mut self, op: Op, flags: Flags, extent: Extent) -> Stamp {
+    pub(super) fn submitted(&mut self, op: Op, flags: Flags, extent: Extent) -> Stamp {
         self.clock += 1;
         let begun = self.clock;
         self.known.push(Known { op, flags, extent, begun, ended: NEVER, is_abandoned: false });
@@ -74,47 +72,42 @@ impl Oracle {
     }
 
     /// The queue did not take what was asked last.
-    pub fn refused(&mut self, stamp: Stamp) {
+    pub(super) fn refused(&mut self, stamp: Stamp) {
         assert_eq!(stamp, self.known.len() as Stamp, "only what was asked last can have been refused");
         self.known.pop();
         self.clock -= 1;
     }
 
     /// Its client is gone: it hears no answer.
-    pub fn abandoned(&mut self, stamp: Stamp) {
+    pub(super) fn abandoned(&mut self, stamp: Stamp) {
         self.known[stamp as usize - 1].is_abandoned = true;
     }
 
-    /// The client is told how it ended, and that nothing of it is under way any more.
-    ///
-    /// # Panics
-    /// If it was told before.
-    pub fn ended(&mut self, stamp: Stamp, outcome: Outcome) {
+    /// The client is told how it ended, and that nothing of it is under way any more: whether that is a flush that ended well.
+    pub(super) fn ended(&mut self, stamp: Stamp, outcome: Outcome) -> bool {
         self.clock += 1;
         let now = self.clock;
         let known = &mut self.known[stamp as usize - 1];
         assert!(known.ended == NEVER, "bio {stamp} ended twice");
         if known.is_abandoned {
-            return;
+            return false;
         }
         known.ended = now;
         if outcome != Outcome::Done {
-            return;
+            return false;
         }
-        match known.op {
+        let Known { op, flags, begun, extent, .. } = *known;
+        match op {
             Op::Read | Op::Discard => {}
-            Op::Flush => {
-                self.answered_flushes += 1;
-                let Known { begun, extent, .. } = *known;
-                self.cover(stamp, begun, extent);
-            }
-            Op::Write | Op::WriteZeroes if known.flags.contains(Flags::FUA) => self.promise(stamp, stamp),
+            Op::Flush => self.cover(stamp, begun, extent),
+            Op::Write | Op::WriteZeroes if flags.contains(Flags::FUA) => self.promise(stamp, stamp),
             Op::Write | Op::WriteZeroes => self.loose.push(stamp),
         }
+        op == Op::Flush
     }
 
     /// The disk is given data of a bio: with PREFLUSH it may be there next, so all of `range` that ended before must be.
-    pub fn given(&mut self, stamp: Stamp, range: Extent) {
+    pub(super) fn given(&mut self, stamp: Stamp, range: Extent) {
         let known = &self.known[stamp as usize - 1];
         if known.flags.contains(Flags::PREFLUSH) {
             self.cover(stamp, known.begun, range);
@@ -148,7 +141,7 @@ impl Oracle {
     ///
     /// # Errors
     /// The promise about it, and its other possible contents.
-    pub fn judge(&self, sector: u64, found: Stamp) -> Result<(), String> {
+    pub(super) fn judge(&self, sector: u64, found: Stamp) -> Result<(), String> {
         let floor = self.floors[sector as usize];
         let ended = match found {
             0 => 0,
@@ -174,18 +167,6 @@ impl Oracle {
             None => "what was there first".into(),
             Some(known) => format!("bio {stamp} ({} {:?})", known.op.name(), known.extent),
         }
-    }
-
-    /// Flushes that were told to have ended well.
-    #[must_use]
-    pub const fn answered_flushes(&self) -> u64 {
-        self.answered_flushes
-    }
-
-    /// Sectors about which something was promised.
-    #[must_use]
-    pub fn promised(&self) -> usize {
-        self.floors.iter().filter(|floor| floor.write != 0).count()
     }
 }
 

@@ -17,6 +17,7 @@ use fairlift_core::{
     Bio, ContextId, Dispatch, Duration, Errno, Extent, Flags, GroupId, Instant, Op, Outcome, Priority, Queue, Refused,
     Sector, Stream, StreamId, Token,
 };
+use slab::Slab;
 
 use super::device::{DiskEvent, FaultyDisk, Given};
 use super::meters::Meters;
@@ -24,7 +25,7 @@ use super::sectors::Sectors;
 use super::step::{Act, Fate, ProgramStep};
 use super::swarm::{REGION, REGIONS, Setup};
 use crate::power_cut::workers::with_shared_flushes;
-use crate::tally::{Broken, Count, Tally, broken};
+use crate::tally::{Broken, Count, Result, Tally, broken};
 use crate::turns::{self, Worker};
 use fairlift_lab::check::Check;
 
@@ -65,7 +66,6 @@ pub(super) struct OpenBio {
     /// The disk's report of its parts, as bits.
     pub(super) errors: u8,
     pub(super) is_told: bool,
-    pub(super) is_open: bool,
     pub(super) turned_back: u8,
     pub(super) floors: Vec<u64>,
 }
@@ -80,9 +80,7 @@ pub(super) struct Bench<'a> {
     pub(super) clients: Vec<Client>,
     /// Present clients.
     pub(super) here: Vec<u32>,
-    pub(super) rows: Vec<OpenBio>,
-    free: Vec<u32>,
-    pub(super) open: usize,
+    pub(super) rows: Slab<OpenBio>,
     /// Of those that are open: whose clients were told that they take too long.
     pub(super) answered: usize,
     pub(super) device: FaultyDisk,
@@ -101,26 +99,19 @@ pub(super) struct Bench<'a> {
     tags: Option<Arc<Bitmap>>,
 }
 
-type Result<T = ()> = std::result::Result<T, Broken>;
-
 impl<'a> Bench<'a> {
     pub(super) fn new(setup: &'a Setup) -> Self {
         let mut settings = setup.queue.clone();
-        let mut tags = None;
         if setup.queues > 1 {
             settings = with_shared_flushes(&settings);
         }
-        let shared = setup.shared_tags.then(|| {
-            let bitmap = Arc::new(Bitmap::new(settings.depth.into()).unwrap_or_else(|error| panic!("{error}")));
-            tags = Some(Arc::clone(&bitmap));
-            (bitmap, Arc::new(Users::new(setup.queues.into())))
+        let shared = setup.shared_tags.then(|| SharedTags {
+            bitmap: Arc::new(Bitmap::new(settings.depth.into()).unwrap_or_else(|error| panic!("{error}"))),
+            users: Arc::new(Users::new(setup.queues.into())),
+            user: 0,
         });
         let watched = |user: u16| {
-            let tags = shared.as_ref().map(|(bitmap, users)| SharedTags {
-                bitmap: Arc::clone(bitmap),
-                users: Arc::clone(users),
-                user: user.into(),
-            });
+            let tags = shared.clone().map(|tags| SharedTags { user: user.into(), ..tags });
             let queue = Queue::new(fairlift_core::queue::Settings { tags, ..settings.clone() });
             let mut check = Check::new(&queue);
             check.seed(setup.seed);
@@ -135,9 +126,7 @@ impl<'a> Bench<'a> {
             contexts: vec![Worker::default(); setup.queue.contexts.into()],
             clients: Vec::new(),
             here: Vec::new(),
-            rows: Vec::new(),
-            free: Vec::new(),
-            open: 0,
+            rows: Slab::new(),
             answered: 0,
             device: FaultyDisk::new(setup),
             sectors: Sectors::new(REGIONS * REGION),
@@ -148,7 +137,7 @@ impl<'a> Bench<'a> {
             groups_made: 0,
             flush_errors: vec![[0; 8]; setup.queue.backings.len()],
             segments: Vec::new(),
-            tags,
+            tags: shared.as_ref().map(|tags| Arc::clone(&tags.bitmap)),
         };
         for number in 0..setup.clients {
             let group = GroupId(number as u16 % setup.queue.groups.len() as u16);
@@ -201,21 +190,20 @@ impl<'a> Bench<'a> {
 
     /// A client asks, as soon as few enough bios are open.
     fn ask(&mut self, client: u64, op: Op, flags: Flags, extent: Extent, luck: u64) -> Result {
-        while self.open - self.answered >= self.setup.open_max {
+        while self.rows.len() - self.answered >= self.setup.open_max {
             if !self.event()? {
                 return Err(self.stuck());
             }
         }
         let client = self.here[(client % self.here.len() as u64) as usize];
         let Client { stream, at, .. } = self.clients[client as usize];
-        let token = self.row();
-        let bio = Bio { op, flags, extent, stream, token: Token(u64::from(token)) };
         let context = usize::from(at.context.0);
         let number = self.queue_of(at.context.0);
         let mut was_full = false;
-        loop {
+        let bio = loop {
+            let bio = Bio { op, flags, extent, stream, token: Token(self.rows.vacant_key() as u64) };
             match self.queues[number].queue.submit(self.now, bio) {
-                Ok(()) => break,
+                Ok(()) => break bio,
                 Err(Refused::Full) => {
                     // It asks again when its worker takes a turn: a client that was turned away is woken.
                     if !std::mem::replace(&mut was_full, true) {
@@ -233,23 +221,21 @@ impl<'a> Bench<'a> {
                         }
                     }
                 }
-                Err(Refused::Unsupported(_)) => {
-                    self.free.push(token);
-                    return Ok(());
-                }
+                Err(Refused::Unsupported(_)) => return Ok(()),
                 Err(refused) => return broken("L1", format!("{bio:?} is refused: {refused}")),
             }
-        }
+        };
         self.contexts[context].waits_for_room = false;
         self.wake(context);
         self.queues[number].check.submitted(self.now, &bio);
         let at = self.clients[client as usize].at;
         self.clients[client as usize].open += 1;
-        self.open += 1;
         let order = self.sectors.next();
-        let row = &mut self.rows[token as usize];
-        let floors = std::mem::take(&mut row.floors);
-        *row = OpenBio {
+        let floors = match op {
+            Op::Read => self.sectors.read_begins(self.setup.index(extent.start.0), extent.sectors),
+            _ => Vec::new(),
+        };
+        self.rows.insert(OpenBio {
             client,
             bio,
             luck,
@@ -257,34 +243,22 @@ impl<'a> Bench<'a> {
             at,
             moves: self.moves,
             came: self.now,
-            is_open: true,
+            given: None,
+            errors: 0,
+            is_told: false,
+            turned_back: 0,
             floors,
-            ..OpenBio::empty()
-        };
-        if op == Op::Read {
-            self.sectors.read_begins(self.setup.index(extent.start.0), extent.sectors, &mut row.floors);
-        }
+        });
         Ok(())
     }
 
-    /// A row for a bio.
-    fn row(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.rows.push(OpenBio::empty());
-            self.rows.len() as u32 - 1
-        })
-    }
-
-    /// A bio is over: its row is free.
-    pub(super) fn release(&mut self, token: u32) {
-        self.rows[token as usize].is_open = false;
-        self.free.push(token);
-        self.open -= 1;
-        self.answered -= usize::from(self.rows[token as usize].is_told);
-        let client = self.rows[token as usize].client as usize;
-        self.clients[client].open -= 1;
-        self.leaves(client);
-        if self.open == 0 && !self.meters.is_empty() {
+    /// A bio is over.
+    pub(super) fn release(&mut self, token: usize) {
+        let OpenBio { client, is_told, .. } = self.rows.remove(token);
+        self.answered -= usize::from(is_told);
+        self.clients[client as usize].open -= 1;
+        self.leaves(client as usize);
+        if self.rows.is_empty() && !self.meters.is_empty() {
             self.meters.rest(self.now);
         }
     }
@@ -318,7 +292,7 @@ impl<'a> Bench<'a> {
         if self.turns > STANDSTILL {
             return broken(
                 "L1",
-                format!("time does not move any more at {:?}, with {} bios open", self.now, self.open),
+                format!("time does not move any more at {:?}, with {} bios open", self.now, self.rows.len()),
             );
         }
         self.now = self.now.max(next);
@@ -349,7 +323,7 @@ impl<'a> Bench<'a> {
                 return broken("W3", format!("the queue has something for context {number}, and nothing wakes it"));
             }
         }
-        if self.open > 0 && self.device.len == 0 && self.next().is_none() {
+        if !self.rows.is_empty() && self.device.is_empty() && self.next().is_none() {
             return Err(self.stuck());
         }
         Ok(())
@@ -471,23 +445,23 @@ impl<'a> Bench<'a> {
         }
         self.meters = Meters::default();
         // A bio held by a ceiling is woken by the lifting of it; a hung request by its end.
-        (0..self.contexts.len())
-            .filter(|context| self.queues[self.queue_of(*context as u16)].queue.poll_timeout().is_some())
-            .collect::<Vec<_>>()
-            .into_iter()
-            .for_each(|context| self.wake(context));
+        for context in 0..self.contexts.len() {
+            if self.queues[self.queue_of(context as u16)].queue.poll_timeout().is_some() {
+                self.wake(context);
+            }
+        }
         let bound = self.bound();
         let until = self.now + Duration::from_nanos(bound.as_nanos() * 10);
         // A flush that has taken too long is told at once, and its end is heard later.
         let is_unheard = |worker: &Worker| !worker.ended.is_empty();
-        while self.open > 0 || self.device.len > 0 || self.contexts.iter().any(is_unheard) {
+        while !self.rows.is_empty() || !self.device.is_empty() || self.contexts.iter().any(is_unheard) {
             if !self.event()? {
                 return Err(self.stuck());
             }
             if self.now > until {
                 return broken(
                     "L1",
-                    format!("{} bios are open after ten times {bound}, though nothing goes wrong", self.open),
+                    format!("{} bios are open after ten times {bound}, though nothing goes wrong", self.rows.len()),
                 );
             }
         }
@@ -518,8 +492,7 @@ impl<'a> Bench<'a> {
         let pieces: u64 = self
             .rows
             .iter()
-            .filter(|row| row.is_open)
-            .map(|row| {
+            .map(|(_, row)| {
                 let extent = row.bio.extent;
                 let most =
                     limits.max(row.bio.op).clamp(1, if limits.boundary == 0 { u64::MAX } else { limits.boundary });
@@ -539,30 +512,8 @@ impl<'a> Bench<'a> {
     }
 
     fn stuck(&self) -> Broken {
-        let rows: Vec<_> = self.rows.iter().filter(|row| row.is_open).take(3).map(|row| row.bio).collect();
-        Broken::new("L1", format!("{} bios wait for nothing, such as {rows:?}", self.open))
-    }
-}
-
-impl OpenBio {
-    fn empty() -> Self {
-        let bio = Bio { op: Op::Read, flags: Flags::NONE, extent: Extent::NONE, stream: StreamId(0), token: Token(0) };
-        let at = Stream { group: GroupId::ROOT, priority: Priority::default(), context: ContextId(0) };
-        Self {
-            client: 0,
-            bio,
-            luck: 0,
-            order: 0,
-            at,
-            moves: 0,
-            came: Instant::ZERO,
-            given: None,
-            errors: 0,
-            is_told: false,
-            is_open: false,
-            turned_back: 0,
-            floors: Vec::new(),
-        }
+        let rows: Vec<_> = self.rows.iter().take(3).map(|(_, row)| row.bio).collect();
+        Broken::new("L1", format!("{} bios wait for nothing, such as {rows:?}", self.rows.len()))
     }
 }
 

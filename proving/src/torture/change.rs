@@ -68,7 +68,7 @@ impl Bench<'_> {
                 if group == GroupId::ROOT || is_used {
                     return None;
                 }
-                self.meters.remove(group);
+                self.meters.set(now, group, None, std::iter::empty());
                 self.bounds.remove(&group);
                 for watched in &mut self.queues {
                     watched.queue.remove_group(now, group).unwrap_or_else(|used| panic!("{used}"));
@@ -145,10 +145,9 @@ impl Bench<'_> {
 
     fn set_ceiling(&mut self, group: GroupId, ceiling: Option<fairlift_core::ceiling::Ceiling>) {
         let now = self.now;
-        let below: Vec<bool> =
-            self.rows.iter().map(|row| row.is_open && self.path(row.at.group).contains(&group)).collect();
-        let rows = self.rows.iter().zip(&below);
-        self.meters.set(now, group, ceiling, rows.filter(|(_, below)| **below).map(|(row, _)| &row.bio));
+        let below = self.rows.iter().filter(|(_, row)| self.path(row.at.group).contains(&group));
+        let below: Vec<_> = below.map(|(_, row)| row.bio).collect();
+        self.meters.set(now, group, ceiling, below.iter());
         let known = self.bounds.get(&group).and_then(|bound| bound.budget.clone());
         match (known, ceiling) {
             (Some(budget), Some(ceiling)) => {

@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 use fairlift_core::model::{Model, ModelCompletion, ModelRequest};
 use fairlift_core::time::secs;
 use fairlift_core::{Dispatch, Duration, Instant, Op};
+use slab::Slab;
 
 use super::step::{Fate, spread};
 use super::swarm::Setup;
@@ -43,16 +44,14 @@ pub(super) struct FaultyDisk {
     io_timeout: Duration,
     /// (when, in which order, which)
     events: BinaryHeap<Reverse<(Instant, u64, DiskEvent)>>,
-    places: Vec<Option<Given>>,
-    free: Vec<u32>,
+    /// Requests in it.
+    given: Slab<Given>,
     serial: u64,
     ended: Vec<ModelCompletion>,
     /// Nothing goes wrong any more.
     pub(super) is_honest: bool,
     /// Tags that come back only when it is reset.
     pub(super) lost_tags: u16,
-    /// Requests in it.
-    pub(super) len: usize,
 }
 
 impl FaultyDisk {
@@ -63,13 +62,11 @@ impl FaultyDisk {
             spread: setup.spread,
             io_timeout: setup.queue.io_timeout,
             events: BinaryHeap::new(),
-            places: Vec::new(),
-            free: Vec::new(),
+            given: Slab::new(),
             serial: 0,
             ended: Vec::new(),
             is_honest: false,
             lost_tags: 0,
-            len: 0,
         }
     }
 
@@ -88,20 +85,10 @@ impl FaultyDisk {
     ) {
         let Dispatch { op, flags, extent, .. } = *dispatch;
         self.serial += 1;
-        self.len += 1;
         self.lost_tags += u16::from(fate == Fate::Lost);
         let (dispatch, serial) = (*dispatch, self.serial);
         let given = Given { queue, context, dispatch, since: now, fate, luck, serial, has_left_model: false };
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.places[place as usize] = Some(given);
-                place
-            }
-            None => {
-                self.places.push(Some(given));
-                self.places.len() as u32 - 1
-            }
-        };
+        let place = self.given.insert(given) as u32;
         match &mut self.model {
             Some(model) => {
                 let extent = if op == Op::Flush { fairlift_core::Extent::NONE } else { extent };
@@ -117,7 +104,7 @@ impl FaultyDisk {
 
     /// A request would end now, or after its usual time where nothing models the disk: but for its fate.
     fn ends(&mut self, now: Instant, place: u32) {
-        let Some(given) = &mut self.places[place as usize] else { return };
+        let Some(given) = self.given.get_mut(place as usize) else { return };
         given.has_left_model = true;
         let usual = match self.model {
             Some(_) => now.since(given.since),
@@ -158,29 +145,28 @@ impl FaultyDisk {
         {
             self.events.pop();
             let (DiskEvent::Ends(place) | DiskEvent::IsLate(place)) = event;
-            let Some(given) = self.places[place as usize].filter(|given| given.serial == serial) else { continue };
+            let given = self.given.get(place as usize).filter(|given| given.serial == serial);
+            let Some(&given) = given else { continue };
             if let DiskEvent::Ends(_) = event {
-                self.take(place);
+                self.given.remove(place as usize);
             }
             return Some((event, given));
         }
         None
     }
 
-    fn take(&mut self, place: u32) {
-        self.places[place as usize] = None;
-        self.free.push(place);
-        self.len -= 1;
+    /// Whether no request is in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.given.is_empty()
     }
 
     /// The disk is reset: what hangs, and whose end was lost, fails now. From here on nothing goes wrong.
     pub(super) fn reset(&mut self, now: Instant) {
         self.is_honest = true;
-        for (place, given) in self.places.iter_mut().enumerate() {
-            let Some(given) = given.as_mut().filter(|one| matches!(one.fate, Fate::Hangs | Fate::Lost | Fate::Slow(_)))
-            else {
+        for (place, given) in &mut self.given {
+            if !matches!(given.fate, Fate::Hangs | Fate::Lost | Fate::Slow(_)) {
                 continue;
-            };
+            }
             given.fate = Fate::Error;
             // Requests that the model still has end at its times.
             if self.model.is_none() || given.has_left_model {

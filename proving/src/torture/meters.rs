@@ -83,7 +83,7 @@ impl Meters {
         self.0.is_empty()
     }
 
-    /// A group has another ceiling from now on; these bios of it, and of those below it, are open and did not go yet.
+    /// A group has another ceiling from now on, or none, as one that is removed; these bios of it, and of those below it, are open and did not go yet.
     pub(super) fn set<'a>(
         &mut self,
         now: Instant,
@@ -127,11 +127,6 @@ impl Meters {
             // Behind a burst the group may still owe; to begin anew would only allow more, so it is no error.
             meter.short = Span::new(now);
         }
-    }
-
-    /// A group has gone.
-    pub(super) fn remove(&mut self, group: GroupId) {
-        self.0.retain(|meter| meter.group != group);
     }
 }
 

@@ -4,11 +4,11 @@ use fairlift_core::queue::{Backing, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::{Group, GroupId, Limits, Sector, Weight};
 
-use super::Tried;
+use super::Verdict;
 use crate::power_cut::OnFailure;
 use crate::power_cut::random::{self, Faults};
 use crate::power_cut::workers::Workers;
-use crate::tally::{Count, Tally, broken};
+use crate::tally::{Broken, Count, Tally};
 use fairlift_lab::Random;
 
 /// The parameters of a run, and its queue.
@@ -88,17 +88,17 @@ impl PowerRun {
     }
 
     /// The run, until `bios` were asked for.
-    pub(super) fn go(&self, bios: u64) -> Tried {
+    pub(super) fn go(&self, bios: u64) -> Verdict {
         let run = random::Settings { bios, ..self.run };
         let mut subject = if self.are_many { Workers::apart(&self.queue) } else { Workers::together(&self.queue) };
         match random::run(&run, &mut subject) {
             Ok(mut tally) => {
                 tally.one(Count::Runs);
-                (tally, Ok(()))
+                Verdict { tally, broken: None }
             }
             Err(says) => {
                 let promise = if self.run.faults.remembers { "D2" } else { "D1" };
-                (Tally::default(), broken(promise, says))
+                Verdict { tally: Tally::default(), broken: Some(Broken::new(promise, says)) }
             }
         }
     }

@@ -1,8 +1,7 @@
 //! Runs, one after the other on each processor, until the time is over.
 
 use std::sync::Mutex;
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use super::{Broken, SUITES, Suite, Tally};
@@ -73,9 +72,7 @@ pub fn run(
     let under_way = Mutex::new(vec![None; campaign.threads.max(1)]);
     let under_way = &|| under_way.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     thread::scope(|scope| {
-        let (works, all_ended) = channel::<()>();
-        for thread in 0..campaign.threads.max(1) {
-            let works = works.clone();
+        let worker = |thread: usize| {
             scope.spawn(move || {
                 while let Some((at, seed)) = next() {
                     let since = Instant::now();
@@ -87,11 +84,11 @@ pub fn run(
                     done[at].tally.add_all(&ended.tally);
                     done[at].broken.extend(ended.broken.map(|broken| (seed, broken)));
                 }
-                drop(works);
-            });
-        }
-        drop(works);
-        while all_ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+            })
+        };
+        let workers: Vec<_> = (0..campaign.threads.max(1)).map(worker).collect();
+        while !workers.iter().all(ScopedJoinHandle::is_finished) {
+            thread::sleep(Duration::from_millis(20));
             let late = under_way().iter().flatten().find(|(.., since)| since.elapsed() > RUN_MAX).copied();
             if let Some((suite, seed, _)) = late {
                 hangs(suite, seed);

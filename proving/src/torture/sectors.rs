@@ -53,9 +53,8 @@ impl Sectors {
     }
 
     /// A read is asked for: what it must not be older than.
-    pub(super) fn read_begins(&self, at: usize, sectors: u64, floors: &mut Vec<u64>) {
-        floors.clear();
-        floors.extend(self.places[at..at + sectors as usize].iter().map(|place| place.floor));
+    pub(super) fn read_begins(&self, at: usize, sectors: u64) -> Vec<u64> {
+        self.places[at..at + sectors as usize].iter().map(|place| place.floor).collect()
     }
 
     /// A write lands in one sector.
@@ -152,9 +151,7 @@ mod tests {
     }
 
     fn read(sectors: &Sectors) -> Found {
-        let mut floors = Vec::new();
-        sectors.read_begins(0, 1, &mut floors);
-        sectors.read(0, floors[0])
+        sectors.read(0, sectors.read_begins(0, 1)[0])
     }
 
     #[test]

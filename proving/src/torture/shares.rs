@@ -18,12 +18,12 @@ use fairlift_core::{
     ContextId, Duration, Group, GroupId, Instant, Limits, Op, Outcome, Priority, Queue, Sector, Stream, Weight,
 };
 
-use super::Tried;
+use super::Verdict;
 use super::swarm::one_of;
-use crate::tally::{Broken, Count, Tally, broken};
+use crate::tally::{Count, Result, Tally, broken};
 use fairlift_lab::program::direct::{Direct, Settings as Asks};
 use fairlift_lab::program::{Pattern, Region};
-use fairlift_lab::{Random, Timed, World};
+use fairlift_lab::{Random, World, given_times};
 
 /// The subject of a run (shares.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -210,7 +210,7 @@ impl SharesRun {
     /// The disk: a flush has it alone.
     fn disk(&self) -> Box<dyn Model> {
         let (service, flush, mut free) = (self.service, self.flush, vec![Instant::ZERO; self.channels]);
-        Box::new(Timed::new(self.queue.limits, move |now, request, _| {
+        Box::new(given_times(self.queue.limits, move |now, request, _| {
             let ends = if request.op == Op::Flush {
                 let ends = free.iter().copied().max().unwrap_or(now).max(now) + flush;
                 free.fill(ends);
@@ -225,13 +225,13 @@ impl SharesRun {
     }
 
     /// The run, until `requests` went to the disk.
-    pub(super) fn go(&self, requests: u64) -> Tried {
+    pub(super) fn go(&self, requests: u64) -> Verdict {
         let mut run = Run::new(self);
-        let result = run.go(requests);
+        let broken = run.go(requests).err();
         run.tally.one(Count::Runs);
         run.tally.add(Count::Ios, run.world.model().work().requests);
         run.tally.add(Count::Millis, run.world.now().as_nanos() / 1_000_000);
-        (run.tally, result)
+        Verdict { tally: run.tally, broken }
     }
 }
 
@@ -294,8 +294,6 @@ struct Run<'a> {
     /// Time of the disk that flushes took.
     flushed: Duration,
 }
-
-type Result = std::result::Result<(), Broken>;
 
 impl<'a> Run<'a> {
     fn new(setup: &'a SharesRun) -> Self {

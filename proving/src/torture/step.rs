@@ -95,9 +95,7 @@ impl ProgramStep {
         let client = if is_next { bits >> 52 & 3 } else { bits >> 52 };
         Self { pause, act: Act::Ask { client, op, flags, extent, luck: r.bits() } }
     }
-}
 
-impl ProgramStep {
     /// Its text for people that look for the mistake.
     pub(super) fn says(&self, setup: &Setup) -> String {
         match &self.act {

@@ -107,7 +107,7 @@ impl Setup {
             // As far apart as a gigabyte: seeks are long, and arrays have many stripes between.
             Some(_) => ((REGIONS - 1) * (1 << 21) + REGION, 21),
         };
-        let limits = Limits {
+        let mut limits = Limits {
             block,
             rw_max,
             discard_max: u64::from(block) * one_of(r, &[4, 64, 1 << 21]),
@@ -116,7 +116,6 @@ impl Setup {
             boundary: u64::from(block) * one_of(r, &[0, 0, 0, 16, 64]),
             ..Limits::new(capacity)
         };
-        let mut limits = limits;
         let character = Character { rotational: r.below(3) == 0, volatile_cache: r.below(4) > 0 };
         let mut backings =
             vec![Backing { volatile_cache: character.volatile_cache, fua: r.below(2) == 0, ..Backing::default() }];

@@ -8,9 +8,7 @@ use super::device::Given;
 use super::sectors::Found;
 use super::step::{Fate, Lie};
 use super::swarm::REGION;
-use crate::tally::{Broken, Count, broken};
-
-type Result<T = ()> = std::result::Result<T, Broken>;
+use crate::tally::{Broken, Count, Result, broken};
 
 impl Bench<'_> {
     /// Before the disk is asked: that it may be asked so, and here.
@@ -77,7 +75,7 @@ impl Bench<'_> {
     pub(super) fn given(&mut self, number: usize, dispatch: &Dispatch) -> Result {
         let now = self.now;
         let WatchedQueue { queue, check, .. } = &mut self.queues[number];
-        check.dispatched(now, dispatch, queue);
+        check.dispatched(now, dispatch, queue.segments(dispatch.tag));
         if dispatch.op == Op::Flush {
             return Ok(());
         }
@@ -183,9 +181,8 @@ impl Bench<'_> {
         // A flush that several share is waited for by all of the backing who had asked for one by then.
         let is_shared = given.dispatch.op == Op::Flush && self.setup.queue.flush.coordinate;
         let backing = self.backing_of(given.dispatch.extent.start);
-        let shares = self.rows.iter().filter(|row| {
+        let shares = self.rows.iter().map(|(_, row)| row).filter(|row| {
             is_shared
-                && row.is_open
                 && row.bio.op == Op::Flush
                 && row.came < given.since
                 && self.backing_of(row.bio.extent.start) == backing
@@ -253,7 +250,7 @@ impl Bench<'_> {
             let is_certain = is_done && op != Op::Discard;
             self.sectors.finished(self.setup.index(start), sectors, order, end, is_certain);
         }
-        self.release(token.0 as u32);
+        self.release(token.0 as usize);
         Ok(())
     }
 }

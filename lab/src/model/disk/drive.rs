@@ -28,7 +28,7 @@ use fairlift_core::{Errno, Instant, Limits, Op, Outcome};
 
 use super::Settings;
 use super::dirty::Dirty;
-use super::geometry::{Geometry, Position, Shape};
+use super::geometry::{Geometry, Position};
 use super::seek::Seek;
 use super::segments::Segments;
 use write_back::RUNS;
@@ -151,9 +151,7 @@ impl Model for Drive {
 
     fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
         while let Some(at) = self.poll_event().filter(|at| *at <= now) {
-            while let Some(one) = self.ended.pop_front_if(|one| one.at <= at) {
-                ended.push(one);
-            }
+            ended.extend(std::iter::from_fn(|| self.ended.pop_front_if(|one| one.at <= at)));
             let at = at.as_nanos();
             // The arm's results come before requests of the same time: the cache then knows them.
             if self.arm_event().is_some_and(|event| event <= at) {
@@ -168,16 +166,7 @@ impl Model for Drive {
 impl Drive {
     /// A drive at rest; `phase` is any number: where its spindle stands.
     pub(in crate::model) fn new(settings: &Settings, sectors: u64, phase: u64) -> Self {
-        let revolution = 60_000_000_000 / u64::from(settings.rpm);
-        let geometry = Geometry::new(&Shape {
-            capacity: sectors,
-            revolution,
-            skew: settings.track_switch.as_nanos(),
-            heads: settings.heads.into(),
-            zones: settings.zones.into(),
-            outer: u64::from(settings.rate_outer) * 1000,
-            inner: u64::from(settings.rate_inner) * 1000,
-        });
+        let geometry = Geometry::new(settings, sectors);
         let seek = Seek::new(
             settings.seek_track.as_nanos(),
             settings.seek_average.as_nanos(),

@@ -9,6 +9,8 @@
 //! From geometry.3: every sector has a *media time*, the time a head needs to read from sector 0 to there. The difference of two
 //! is how long a transfer takes, and the remainder by the revolution is the angle at which the sector lies.
 
+use super::Settings;
+
 /// Where the sectors lie.
 #[derive(Clone, Debug)]
 pub(in crate::model) struct Geometry {
@@ -29,18 +31,6 @@ struct Zone {
     media: u64,
 }
 
-/// The parameters of sectors' places.
-pub(super) struct Shape {
-    pub(super) capacity: u64,
-    pub(super) revolution: u64,
-    pub(super) skew: u64,
-    pub(super) heads: u64,
-    pub(super) zones: u64,
-    /// Bytes in a second, skew included, at the outer and inner edge.
-    pub(super) outer: u64,
-    pub(super) inner: u64,
-}
-
 /// Where a sector lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Position {
@@ -51,24 +41,25 @@ pub(super) struct Position {
 }
 
 impl Geometry {
-    pub(super) fn new(shape: &Shape) -> Self {
-        let last = shape.zones - 1;
-        let per_track = |rate: u64| (rate * (shape.revolution + shape.skew) / 512 / 1_000_000_000).max(1);
-        let (outer, inner) = (per_track(shape.outer), per_track(shape.inner));
-        let of_zone = |zone: u64| outer - ((outer - inner) * zone).checked_div(last).unwrap_or(0);
-        let one_of_each: u64 = (0..shape.zones).map(of_zone).sum();
-        let tracks = shape.capacity.div_ceil(one_of_each).next_multiple_of(shape.heads);
+    /// Of a disk of `capacity` sectors.
+    pub(super) fn new(settings: &Settings, capacity: u64) -> Self {
+        let (revolution, skew) = (60_000_000_000 / u64::from(settings.rpm), settings.track_switch.as_nanos());
+        let (heads, count) = (u64::from(settings.heads), u64::from(settings.zones));
+        // Rates are in 1000 bytes a second, skew included.
+        let per_track = |rate: u32| (u64::from(rate) * 1000 * (revolution + skew) / 512 / 1_000_000_000).max(1);
+        let (outer, inner) = (per_track(settings.rate_outer), per_track(settings.rate_inner));
+        let of_zone = |zone: u64| outer - ((outer - inner) * zone).checked_div(count - 1).unwrap_or(0);
+        let one_of_each: u64 = (0..count).map(of_zone).sum();
+        let tracks = capacity.div_ceil(one_of_each).next_multiple_of(heads);
         let mut zones = Vec::new();
         let (mut sector, mut media) = (0, 0);
-        for zone in 0..shape.zones {
+        for zone in 0..count {
             let track_sectors = of_zone(zone);
             zones.push(Zone { sector, track: zone * tracks, track_sectors, media });
             sector += tracks * track_sectors;
-            media += tracks * (shape.revolution + shape.skew);
+            media += tracks * (revolution + skew);
         }
-        let cylinders = shape.zones * tracks / shape.heads;
-        let (revolution, skew, heads, capacity) = (shape.revolution, shape.skew, shape.heads, shape.capacity);
-        Self { revolution, skew, heads, zones, cylinders, capacity }
+        Self { revolution, skew, heads, zones, cylinders: count * tracks / heads, capacity }
     }
 
     /// How many there are; at least 1.
@@ -116,18 +107,11 @@ impl Geometry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fairlift_core::time::us;
 
     fn geometry() -> Geometry {
-        let mib = 1_000_000;
-        Geometry::new(&Shape {
-            capacity: 1_000_000_000,
-            revolution: 8_333_333,
-            skew: 1_400_000,
-            heads: 10,
-            zones: 30,
-            outer: 65 * mib,
-            inner: 31 * mib,
-        })
+        let (rate_outer, rate_inner, track_switch) = (65_000, 31_000, us(1400));
+        Geometry::new(&Settings { rate_outer, rate_inner, track_switch, ..Settings::default() }, 1_000_000_000)
     }
 
     /// geometry.3.

@@ -81,7 +81,7 @@ impl Segments {
         segment.start = segment.start.max(segment.end.saturating_sub(self.sectors_max));
     }
 
-    /// segment.3; whether anything was there.
+    /// segment.3
     pub(super) fn drop(&mut self, start: u64, end: u64) {
         for segment in &mut self.segments {
             if segment.start < end && start < segment.end {

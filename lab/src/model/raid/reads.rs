@@ -3,7 +3,7 @@
 use fairlift_core::Op;
 use fairlift_core::model::ModelRequest;
 
-use super::{Raid, Task, streams};
+use super::{Raid, Task, TaskKind, streams};
 
 impl Raid {
     /// raid.2.
@@ -13,7 +13,7 @@ impl Raid {
             self.transfer(now, request);
             return;
         }
-        let task = self.task(Task::Free);
+        let task = self.task(TaskKind::Read { request: *request, stream: None });
         let (stream, found) = self.streams.read(now, task, start, end);
         let mut left = 0;
         if let Some(found) = found {
@@ -24,10 +24,10 @@ impl Raid {
             left += self.read_parts(now, task, start, end);
         }
         if left == 0 {
-            self.free_task(task);
+            self.free.push(task);
             return self.read_ends(now, request, stream);
         }
-        self.tasks[task] = Task::Read { request: *request, stream, left };
+        self.tasks[task] = Task { left, kind: TaskKind::Read { request: *request, stream } };
     }
 
     /// All of a read is in the controller.
@@ -45,9 +45,8 @@ impl Raid {
         while let Some(ahead) =
             self.streams.ahead(found, self.settings.prefetch_sectors(), self.layout.chunk, self.sectors)
         {
-            let task = self.task(Task::Free);
-            let left = self.read_parts(now, task, ahead.start, ahead.end);
-            self.tasks[task] = Task::Ahead { ahead, left };
+            let task = self.task(TaskKind::Ahead(ahead));
+            self.tasks[task].left = self.read_parts(now, task, ahead.start, ahead.end);
         }
     }
 

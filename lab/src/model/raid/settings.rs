@@ -48,7 +48,7 @@ settings! {
         /// when they fail; 0: they were never there
         pub missing_from: Duration = Duration::ZERO, duration(us(0), secs(100_000));
         /// at what rate a missing disk is rebuilt, in 1000 bytes/s; 0: not
-        pub rebuild: u32 = 0, count(RATE_OR_NONE);
+        pub rebuild: u32 = 0, count(0, RATE.1);
         ..
         /// the disks
         pub disk: disk::Settings = disk::Settings { write_cache: false, ..disk::Settings::default() };
@@ -134,5 +134,3 @@ impl Settings {
         self.disk.check(each * 512)
     }
 }
-
-const RATE_OR_NONE: (u32, u32) = (0, RATE.1);

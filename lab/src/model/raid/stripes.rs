@@ -5,7 +5,7 @@
 //! stripe.2  A missing disk's part is not written; its old content cannot be read. Without its parity a stripe is written
 //!     as it is.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::layout::{Layout, Piece};
 
@@ -100,10 +100,7 @@ impl Spans {
 ///
 /// A stripe that is complete goes first; else they go round in rising order.
 pub(super) struct Cache {
-    /// In order of stripes.
-    order: Vec<(u64, u32)>,
-    slots: Vec<Spans>,
-    free: Vec<u32>,
+    stripes: BTreeMap<u64, Spans>,
     complete: VecDeque<u64>,
     /// When stripes came in.
     came: VecDeque<(u64, u64)>,
@@ -115,49 +112,33 @@ pub(super) struct Cache {
 const STRIPES: usize = 4096;
 
 impl Cache {
-    pub(super) fn new(on: bool) -> Self {
-        let stripes = if on { STRIPES } else { 0 };
-        Self {
-            order: Vec::with_capacity(stripes),
-            slots: vec![Spans::NONE; stripes],
-            free: (0..stripes as u32).rev().collect(),
-            complete: VecDeque::with_capacity(stripes),
-            came: VecDeque::with_capacity(stripes),
-            sectors: 0,
-            hand: 0,
-        }
+    pub(super) const fn new() -> Self {
+        Self { stripes: BTreeMap::new(), complete: VecDeque::new(), came: VecDeque::new(), sectors: 0, hand: 0 }
     }
 
     pub(super) const fn sectors(&self) -> u64 {
         self.sectors
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
-        self.order.is_empty()
+    pub(super) fn is_empty(&self) -> bool {
+        self.stripes.is_empty()
     }
 
     /// Whether it is about as many stripes as it can keep apart.
-    pub(super) const fn is_crowded(&self) -> bool {
-        self.order.len() * 4 > STRIPES * 3
+    pub(super) fn is_crowded(&self) -> bool {
+        self.stripes.len() * 4 > STRIPES * 3
     }
 
     /// Whether a write of `stripes` finds place.
-    pub(super) const fn has_place(&self, stripes: usize) -> bool {
-        self.free.len() >= stripes
+    pub(super) fn has_place(&self, stripes: usize) -> bool {
+        self.stripes.len() + stripes <= STRIPES
     }
 
     pub(super) fn add(&mut self, now: u64, layout: &Layout, piece: &Piece) {
-        let slot = match self.order.binary_search_by_key(&piece.stripe, |entry| entry.0) {
-            Ok(at) => self.order[at].1,
-            Err(at) => {
-                let Some(slot) = self.free.pop() else { return };
-                self.slots[slot as usize] = Spans::NONE;
-                self.order.insert(at, (piece.stripe, slot));
-                self.came.push_back((now, piece.stripe));
-                slot
-            }
-        };
-        let spans = &mut self.slots[slot as usize];
+        let spans = self.stripes.entry(piece.stripe).or_insert_with(|| {
+            self.came.push_back((now, piece.stripe));
+            Spans::NONE
+        });
         let more = spans.add(piece);
         self.sectors += more;
         if more > 0 && spans.sectors() == layout.stripe() {
@@ -166,8 +147,7 @@ impl Cache {
     }
 
     pub(super) fn covers(&self, piece: &Piece) -> bool {
-        let at = self.order.binary_search_by_key(&piece.stripe, |entry| entry.0);
-        at.is_ok_and(|at| self.slots[self.order[at].1 as usize].covers(piece))
+        self.stripes.get(&piece.stripe).is_some_and(|spans| spans.covers(piece))
     }
 
     /// Not later than when the oldest stripe came in.
@@ -177,20 +157,16 @@ impl Cache {
 
     /// When the oldest stripe came in.
     pub(super) fn oldest(&mut self) -> Option<u64> {
-        while let Some(&(at, stripe)) = self.came.front() {
-            if self.order.binary_search_by_key(&stripe, |entry| entry.0).is_ok() {
-                return Some(at);
-            }
-            self.came.pop_front();
-        }
-        None
+        while self.came.pop_front_if(|(_, stripe)| !self.stripes.contains_key(stripe)).is_some() {}
+        self.came_first()
     }
 
     /// Takes out a complete stripe.
     pub(super) fn take_complete(&mut self) -> Option<(u64, Spans)> {
         while let Some(stripe) = self.complete.pop_front() {
-            if let Ok(at) = self.order.binary_search_by_key(&stripe, |entry| entry.0) {
-                return Some(self.take(at));
+            // It may have gone in its turn before it was complete.
+            if let Some(taken) = self.take(stripe) {
+                return Some(taken);
             }
         }
         None
@@ -198,20 +174,15 @@ impl Cache {
 
     /// Takes out the next stripe in rising order.
     pub(super) fn take_next(&mut self) -> Option<(u64, Spans)> {
-        if self.order.is_empty() {
-            return None;
-        }
-        let at = self.order.partition_point(|entry| entry.0 < self.hand);
-        Some(self.take(if at == self.order.len() { 0 } else { at }))
+        let next = self.stripes.range(self.hand..).chain(&self.stripes).next().map(|(stripe, _)| *stripe)?;
+        self.take(next)
     }
 
-    fn take(&mut self, at: usize) -> (u64, Spans) {
-        let (stripe, slot) = self.order.remove(at);
-        self.free.push(slot);
+    fn take(&mut self, stripe: u64) -> Option<(u64, Spans)> {
+        let spans = self.stripes.remove(&stripe)?;
         self.hand = stripe + 1;
-        let spans = self.slots[slot as usize];
         self.sectors -= spans.sectors();
-        (stripe, spans)
+        Some((stripe, spans))
     }
 }
 
@@ -250,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_stripe_that_is_complete_goes_before_others() {
-        let mut cache = Cache::new(true);
+        let mut cache = Cache::new();
         LAYOUT.pieces(0, 8).for_each(|piece| cache.add(1, &LAYOUT, &piece));
         LAYOUT.pieces(64, 128).for_each(|piece| cache.add(2, &LAYOUT, &piece));
         assert_eq!(cache.sectors(), 72);

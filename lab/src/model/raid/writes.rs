@@ -4,7 +4,7 @@ use fairlift_core::model::ModelRequest;
 use fairlift_core::{Flags, Op, Outcome};
 
 use super::stripes::Spans;
-use super::{Raid, STAY, Task};
+use super::{Raid, STAY, Task, TaskKind};
 
 impl Raid {
     /// raid.3.
@@ -24,27 +24,25 @@ impl Raid {
         }
         // Its data crosses the link while the disks are on their way.
         self.crosses(now, end - start);
-        let task = self.task(Task::Write { request: *request, left: 0 });
-        let mut left = 0;
+        let task = self.task(TaskKind::Write { request: *request });
         for stripe in stripes {
             let mut spans = Spans::NONE;
             let (from, to) = (stripe * self.layout.stripe(), (stripe + 1) * self.layout.stripe());
             self.layout.pieces(start.max(from), end.min(to)).for_each(|piece| _ = spans.add(&piece));
+            self.tasks[task].left += 1;
             self.write_stripe(now, Some(task), stripe, &spans);
-            left += 1;
         }
-        self.tasks[task] = Task::Write { request: *request, left };
     }
 
     fn write_stripe(&mut self, now: u64, of: Option<usize>, stripe: u64, spans: &Spans) {
-        let task = self.task(Task::Free);
+        let task = self.task(TaskKind::Stripe { of, stripe, spans: *spans, reading: true });
         let mut left = 0;
         let members = &mut self.members;
         spans.reads(&self.layout, stripe, self.missing, |part| {
             members.submit(now, part.disk, task, Op::Read, part.start, part.sectors);
             left += 1;
         });
-        self.tasks[task] = Task::Stripe { of, stripe, spans: *spans, left, reading: true };
+        self.tasks[task].left = left;
         if left == 0 {
             self.write_parts(now, task);
         }
@@ -52,12 +50,12 @@ impl Raid {
 
     /// All that the new parity needs was read.
     pub(super) fn write_parts(&mut self, now: u64, task: usize) {
-        let Task::Stripe { stripe, spans, ref mut left, ref mut reading, .. } = self.tasks[task] else {
+        let Task { left, kind: TaskKind::Stripe { stripe, spans, reading, .. } } = &mut self.tasks[task] else {
             unreachable!("only a stripe is written")
         };
         *reading = false;
         let members = &mut self.members;
-        spans.writes(&self.layout, stripe, self.missing, |part| {
+        spans.writes(&self.layout, *stripe, self.missing, |part| {
             members.submit(now, part.disk, task, Op::Write, part.start, part.sectors);
             *left += 1;
         });
@@ -88,9 +86,9 @@ impl Raid {
         if !self.settings.disk.write_cache {
             return self.end_flushes(now);
         }
-        let task = self.task(Task::Free);
+        let task = self.task(TaskKind::Flush);
         let disks = self.missing..self.layout.disks as usize;
-        self.tasks[task] = Task::Flush { left: disks.len() as u32 };
+        self.tasks[task].left = disks.len() as u32;
         disks.for_each(|disk| self.members.submit(now, disk, task, Op::Flush, 0, 0));
         self.flushing = true;
     }

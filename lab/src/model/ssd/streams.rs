@@ -1,6 +1,6 @@
 //! The sequential streams that a controller knows: each goes on where it ended.
 
-/// How many it remembers; the one that was silent longest makes room. Chosen: as many as `iostune` tries beside each other.
+/// How many it remembers; newcomers take the places in turn. Chosen: as many as `iostune` tries beside each other.
 const KNOWN: usize = 16;
 
 /// A run of requests: each starts where the one before ended.

@@ -152,10 +152,9 @@ impl Ssd {
             self.buffer.used -= u64::from(bytes);
             self.buffer.programming -= 1;
             self.end_flushes();
-            while let Some(write) = self.buffer.writes.front().copied() {
-                if !self.buffer.has_room(write.bytes) {
-                    break;
-                }
+            while let Some(write) = self.buffer.writes.front().copied()
+                && self.buffer.has_room(write.bytes)
+            {
                 self.buffer.writes.pop_front();
                 self.admit(write);
             }

@@ -35,10 +35,7 @@ pub(super) fn plot(runs: &[&Run], baseline: &[&Run]) -> String {
     }
     let (first, last) = (lowest.log10().floor(), highest.log10().ceil());
     let last = if last > first { last } else { first + 1.0 };
-    let x = |bound: f64| {
-        let place = (bound.max(0.001).log10() - first) / (last - first);
-        FRAME.left + (FRAME.right - FRAME.left) * place
-    };
+    let x = |bound: f64| FRAME.x((bound.max(0.001).log10() - first) / (last - first), 1.0);
     let mut decade = first;
     while decade <= last {
         let bound = 10_f64.powf(decade);

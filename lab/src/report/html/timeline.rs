@@ -29,21 +29,18 @@ fn plot(run: &Run) -> String {
     let mut svg = Svg::new(HEIGHT, &format!("Groups in service over time, with {}", jobs(run.jobs, false)));
     let max = FRAME.upright(&mut svg, largest, "MiB/s", |figure| format!("{figure}"));
     svg.text("value end", (FRAME.right, FRAME.top - 10.0), &jobs(run.jobs, false));
-    let x = |slot: usize| FRAME.left + (FRAME.right - FRAME.left) * slot as f64 / slots;
+    let edge = |heights: &[f64]| -> Vec<_> {
+        let step =
+            |(slot, at): (usize, &f64)| [slot, slot + 1].map(|slot| (FRAME.x(slot as f64, slots), FRAME.y(*at, max)));
+        heights.iter().enumerate().flat_map(step).collect()
+    };
     let groups = run.timeline.iter().map(Vec::len).max().unwrap_or(0);
     let mut below = vec![0.0; run.timeline.len()];
     for group in 0..groups {
         let above: Vec<f64> = (run.timeline.iter().zip(&below))
             .map(|(slot, below)| below + slot.get(group).map_or(0.0, |bytes| rate(*bytes)))
             .collect();
-        let upper =
-            above.iter().enumerate().flat_map(|(slot, at)| [slot, slot + 1].map(|slot| (x(slot), FRAME.y(*at, max))));
-        let lower = below
-            .iter()
-            .enumerate()
-            .rev()
-            .flat_map(|(slot, at)| [slot + 1, slot].map(|slot| (x(slot), FRAME.y(*at, max))));
-        let points: Vec<_> = upper.chain(lower).collect();
+        let points: Vec<_> = edge(&above).into_iter().chain(edge(&below).into_iter().rev()).collect();
         svg.path(
             &coloured("area", group, false),
             &points,
@@ -52,8 +49,8 @@ fn plot(run: &Run) -> String {
         below = above;
     }
     for (part, class) in [(0.0, "start"), (0.5, "middle"), (1.0, "end")] {
-        let at = FRAME.left + (FRAME.right - FRAME.left) * part;
-        svg.text(&format!("tick {class}"), (at, FRAME.bottom + 16.0), &super::svg::time(run.runtime_s * part * 1e6));
+        let at = (FRAME.x(part, 1.0), FRAME.bottom + 16.0);
+        svg.text(&format!("tick {class}"), at, &super::svg::time(run.runtime_s * part * 1e6));
     }
     svg.finish()
 }
