@@ -259,7 +259,7 @@ macro_rules! protocols {
 }
 
 protocols! {
-    nbd: nbd::service::Connections,
+    nbd: nbd::front::Connections,
     vhost_user: vhost_user::service::GuestListeners,
     ublk: ublk::service::Ublks,
     flatten: flatten::Flattening,

@@ -4,11 +4,10 @@
 //! `front` has all connections of a worker, and gives them to its loop.
 
 mod check;
-mod front;
-mod handed;
+pub(crate) mod front;
 pub mod handshake;
 mod serve;
-pub(crate) mod service;
+mod service;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;

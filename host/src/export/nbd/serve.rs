@@ -14,7 +14,7 @@
 mod hold;
 mod in_part;
 mod reply;
-mod resume;
+pub(super) mod resume;
 mod stranger;
 mod tls;
 
@@ -77,7 +77,7 @@ pub(crate) struct Connection {
     sending: Replies,
     sent: Option<Box<Sent>>,
     /// The same for operators.
-    unsent: Arc<Unsent>,
+    pub(super) unsent: Arc<Unsent>,
     /// The kernel's task for us.
     receive_armed: Option<Armed>,
     /// The socket had more when last asked.
@@ -172,14 +172,8 @@ impl Lack {
 
 impl Connection {
     /// A client that has just connected; it is greeted.
-    pub(crate) fn new(
-        fd: OwnedFd,
-        peer: Peer,
-        number: usize,
-        tls: crate::config::Tls,
-        now: Instant,
-        unsent: Arc<Unsent>,
-    ) -> Self {
+    pub(crate) fn new(fd: OwnedFd, peer: Peer, number: usize, tls: crate::config::Tls, now: Instant) -> Self {
+        listen::prepare(&fd);
         let mut out = Replies::default();
         let handshake = Handshake::new(tls, &mut out.heads);
         Self {
@@ -196,7 +190,7 @@ impl Connection {
             out,
             sending: Replies::default(),
             sent: None,
-            unsent,
+            unsent: Arc::default(),
             receive_armed: None,
             more: false,
             commands: 0,
@@ -468,7 +462,6 @@ impl Connection {
         let missed = seen.missed.take();
         if let Some(stranger) = &mut self.stranger {
             stranger.failed |= !missed.is_none();
-            stranger.options = handshake.options;
         }
         if !missed.is_none() && seen.rights.are_bounded() {
             common.service.tell_refused(&exports, &self.peer, &missed);
@@ -507,8 +500,8 @@ impl Connection {
                 common.present.join(&export, self.number);
                 let entry = seen.entry.take().expect("a client is let in before it is ready");
                 let export = narrowed(&export, entry.right);
+                self.leave_gate(&common.service.gate, engine.now, true);
                 self.phase = Phase::Serving(Serving { export, entry, session, stream });
-                self.leave_gate(&common.service.gate, engine.now);
             }
             Advance::Close(reason) => {
                 if !reason.is_empty() {

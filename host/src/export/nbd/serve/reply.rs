@@ -283,11 +283,6 @@ impl Connection {
         self.out.payloads.len() + self.sending.payloads.len()
     }
 
-    /// Replies of another server, which the client has not taken.
-    pub(super) fn take_over(bytes: Vec<u8>) -> Replies {
-        Replies { heads: bytes, ..Replies::default() }
-    }
-
     /// Nobody will take the replies: what they hold is given back.
     pub(super) fn drop_replies(&mut self, engine: &mut Engine) {
         for replies in [std::mem::take(&mut self.out), std::mem::take(&mut self.sending)] {
