@@ -545,7 +545,7 @@ impl Clients for Nbd {
         let mut still = true;
         for number in self.numbers() {
             let connection = &mut self.connections[number];
-            still &= connection.comes_to_stand(engine);
+            still &= connection.comes_to_stand(engine, &mut self.common);
             if connection.is_over() {
                 self.touch(number); // one whose keys the kernel did not take goes first
             }

@@ -78,8 +78,8 @@ pub(crate) struct Connection {
     sent: Option<Box<Sent>>,
     /// The same for operators.
     pub(super) unsent: Arc<Unsent>,
-    /// The kernel's task for us.
-    receive_armed: Option<Armed>,
+    /// The kernel receives for us: into one of the worker's shared buffers, or that of the command whose payload comes.
+    receive_armed: bool,
     /// The socket had more when last asked.
     more: bool,
     /// Commands under way, and their payload bytes.
@@ -138,17 +138,6 @@ enum Receiving {
     Refused { left: u64 },
 }
 
-/// Where the kernel shall put what it receives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Armed {
-    /// In one of the worker's shared buffers.
-    Shared,
-    /// In the buffer of the command whose payload comes.
-    Direct,
-    /// In memory for the rest of a record (keys.1).
-    Rest,
-}
-
 /// The cause for which a command cannot be taken in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lack {
@@ -191,7 +180,7 @@ impl Connection {
             sending: Replies::default(),
             sent: None,
             unsent: Arc::default(),
-            receive_armed: None,
+            receive_armed: false,
             more: false,
             commands: 0,
             memory: 0,
@@ -224,13 +213,13 @@ impl Connection {
     /// Whether nothing is left to do for it: it can be dropped.
     pub(crate) fn is_over(&self) -> bool {
         let owed = !self.broken && !self.out.is_empty();
-        !self.reading && !owed && !self.is_sending() && self.receive_armed.is_none() && self.commands == 0
+        !self.reading && !owed && !self.is_sending() && !self.receive_armed && self.commands == 0
     }
 
     /// Reads no more from the client; what it has asked is answered.
     pub(crate) fn stop_reading(&mut self) {
         self.reading = false;
-        if self.receive_armed.is_some() {
+        if self.receive_armed {
             let _ = shutdown(&self.fd, Shutdown::Read); // it may have gone already
         }
     }
@@ -254,7 +243,7 @@ impl Connection {
 
     /// The kernel received something into a shared buffer.
     pub(crate) fn received(&mut self, engine: &mut Engine, common: &mut Common, bytes: &[u8], more: bool) {
-        self.receive_armed = None;
+        self.receive_armed = false;
         self.received = engine.now;
         self.moves(engine.now, bytes.len());
         self.more = more;
@@ -265,10 +254,10 @@ impl Connection {
 
     /// The kernel received `bytes` into a command's buffer, nothing because the client has left, or failed.
     pub(crate) fn receive_ended(&mut self, engine: &mut Engine, common: &mut Common, result: i32, more: bool) {
-        let armed = self.receive_armed.take();
+        self.receive_armed = false;
         self.more = more;
         match result {
-            1.. if armed == Some(Armed::Direct) => {
+            1.. => {
                 let Receiving::Payload { command, got } = &mut self.receiving else {
                     unreachable!("a direct receive is for a payload")
                 };
@@ -276,11 +265,6 @@ impl Connection {
                 let command = *command;
                 self.moves(engine.now, result as usize);
                 self.payload_received(engine, common, command);
-            }
-            1.. if armed == Some(Armed::Rest) => {
-                self.received = engine.now;
-                self.moves(engine.now, result as usize);
-                self.rest_received(engine, common, result as usize);
             }
             _ if result == -libc::EIO && self.by_kernel.is_some() => self.kernel_noticed(),
             // No shared buffer was free, or a signal came: try again.
@@ -658,11 +642,7 @@ impl Connection {
     }
 
     fn arm_receive(&mut self, engine: &mut Engine) {
-        if !self.reading
-            || self.held_back.is_some()
-            || self.receive_armed.is_some()
-            || self.tls_next.is_some()
-            || self.is_held()
+        if !self.reading || self.held_back.is_some() || self.receive_armed || self.tls_next.is_some() || self.is_held()
         {
             return;
         }
@@ -674,7 +654,7 @@ impl Connection {
             }
             _ => None,
         };
-        self.receive_armed = Some(if into.is_some() { Armed::Direct } else { Armed::Shared });
+        self.receive_armed = true;
         let call = Call::Receive { fd: self.fd.as_raw_fd(), into, wait: !self.more };
         // SAFETY: a direct receive names the buffer of a write whose payload is not complete: it is not submitted, and
         // not released, before this completion (`is_over` waits for `receive_armed`). The shared buffers are the ring's.
@@ -693,7 +673,7 @@ impl Connection {
 
     /// Once nothing is received any more, a write whose payload never came is given up (client.4).
     pub(crate) fn give_up_payload(&mut self, engine: &mut Engine) {
-        if !self.reading && self.receive_armed.is_none() {
+        if !self.reading && !self.receive_armed {
             if let Receiving::Payload { command, .. } = self.receiving {
                 self.receiving = Receiving::Header;
                 self.release(engine, command);

@@ -25,7 +25,7 @@ impl Connection {
         }
         self.held = Halt::Ends;
         self.hold_keys(engine, by_kernel);
-        if self.receive_armed.is_some() {
+        if self.receive_armed {
             engine.ring.cancel(UserData::Receive(self.number).pack());
         }
     }
@@ -38,11 +38,10 @@ impl Connection {
     }
 
     /// Whether nothing of it is under way (hold.2). Replies that the client does not take are taken back from the kernel.
-    pub(crate) fn comes_to_stand(&mut self, engine: &mut Engine) -> bool {
+    pub(crate) fn comes_to_stand(&mut self, engine: &mut Engine, common: &mut Common) -> bool {
         let announced = usize::from(matches!(self.receiving, Receiving::Payload { .. }));
         let submitted = self.commands as usize - self.payloads() - announced;
-        self.look_at_rest(engine);
-        if submitted > 0 || self.receive_armed.is_some() || self.broken {
+        if submitted > 0 || self.receive_armed || self.broken {
             return false;
         }
         // hold.4
@@ -50,7 +49,7 @@ impl Connection {
             return false;
         }
         if self.held == Halt::Ends {
-            if !self.give_keys(engine) {
+            if !self.give_keys(engine, common) {
                 return false;
             }
             self.held = Halt::StandsStill;
