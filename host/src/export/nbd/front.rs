@@ -13,7 +13,7 @@ use slab::Slab;
 use super::serve::resume::Resume;
 use super::serve::{Connection, Lack};
 use super::service::{Common, UserData};
-use crate::access::{Access, Peer};
+use crate::access::Peer;
 use crate::config::Tls;
 use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Coming, Front, Protocol};
@@ -100,8 +100,6 @@ pub(crate) struct Nbd {
     accept_again: VecDeque<(Instant, usize)>,
     /// Listeners that are to rest, whose last completion has not come.
     resting: BTreeSet<usize>,
-    /// The rules that connections were asked about last.
-    access: Arc<Access>,
     /// Since when we have been draining.
     draining: Option<Instant>,
     /// Clients are held, for another server or until one hands them over.
@@ -138,9 +136,9 @@ impl Nbd {
         engine.ring.register_recv(&recv)?;
         recv.grow();
         recv.grow();
-        let (service, present) = (Arc::clone(&all.service), Present::default());
+        let service = Arc::clone(&all.service);
+        let present = Present::new(&service.exports());
         let holds = service.hold.is_on();
-        let access = Arc::clone(&service.exports().access);
         let mut front = Self {
             all,
             common: Common { service, present, commands: Vec::with_capacity(1024) },
@@ -154,7 +152,6 @@ impl Nbd {
             accepting: BTreeMap::new(),
             accept_again: VecDeque::new(),
             resting: BTreeSet::new(),
-            access,
             draining: None,
             holds,
             is_memory_awaited: false,
@@ -488,19 +485,10 @@ impl Front for Nbd {
 impl Clients for Nbd {
     #[cold]
     fn follow(&mut self, engine: &mut Engine, exports: &Exports) {
-        let rules_differ = !Arc::ptr_eq(&self.access, &exports.access);
-        self.access = Arc::clone(&exports.access);
-        let numbers = if rules_differ { self.numbers() } else { Vec::new() };
-        let there = |connection: &Connection| exports.get(connection.export()?.id).cloned();
-        let mut fates: Vec<_> = numbers
-            .into_iter()
-            .filter_map(|number| Some((number, Fate::Changed(there(&self.connections[number])?))))
-            .collect();
-        fates.extend(self.common.present.follow(exports));
-        for (number, fate) in fates {
+        for (number, fate) in self.common.present.follow(exports) {
             let connection = &mut self.connections[number];
             match fate {
-                Fate::Changed(export) if !connection.follow(engine, &self.access, &export) => {
+                Fate::Changed(export) if !connection.follow(engine, &exports.access, &export) => {
                     let at = engine.now + self.common.service.limits.drain_timeout;
                     let visit = connection.visit;
                     self.outgoing.push_back(LookAgain { at, number, visit, options: 0, times: 0 });

@@ -47,7 +47,7 @@ impl Ublk {
             waiting: Vec::new(),
             ending: Vec::new(),
             spent: Vec::new(),
-            present: Present::default(),
+            present: Present::new(&service.exports()),
             draining: false,
             holds: service.hold.is_on(),
             service,

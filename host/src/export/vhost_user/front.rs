@@ -14,7 +14,7 @@ use slab::Slab;
 use super::chain::Reader;
 use super::device::{FrontEnd, Resumed, Tools};
 use super::service::{GuestListener, GuestListeners, Name, Newcomer, TICKET, UserData};
-use crate::access::{Access, Peer, Rights};
+use crate::access::{Peer, Rights};
 use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front};
 use crate::export::hold::Report;
@@ -37,8 +37,6 @@ pub(crate) struct VhostUser {
     watched: Vec<usize>,
     tools: Tools,
     present: Present,
-    /// The rules that devices were asked about last.
-    access: Arc<Access>,
     /// Front-ends that found their listener taken: one for each listener.
     waiting: Vec<Candidate>,
     /// When to look again at listeners, by the numbers of their exports, at which more may be.
@@ -58,8 +56,7 @@ impl VhostUser {
             touched: Vec::new(),
             watched: Vec::new(),
             tools: Tools { reader: Reader::default(), request_max: service.limits.request_max.into() },
-            present: Present::default(),
-            access: Arc::clone(&service.exports().access),
+            present: Present::new(&service.exports()),
             waiting: Vec::new(),
             accept_again: BTreeMap::new(),
             draining: false,
@@ -400,20 +397,10 @@ impl Clients for VhostUser {
     #[cold]
     fn follow(&mut self, engine: &mut Engine, exports: &Exports) {
         let request_max = self.tools.request_max;
-        if !Arc::ptr_eq(&self.access, &exports.access) {
-            self.access = Arc::clone(&exports.access);
-            for number in self.numbers() {
-                let device = &mut self.devices[number];
-                if let Some(there) = exports.get(device.export.id) {
-                    device.follow(engine, &self.access, there, request_max);
-                    self.touch(number);
-                }
-            }
-        }
         for (number, fate) in self.present.follow(exports) {
             let device = &mut self.devices[number];
             match fate {
-                Fate::Changed(export) => device.follow(engine, &self.access, &export, request_max),
+                Fate::Changed(export) => device.follow(engine, &exports.access, &export, request_max),
                 Fate::Removed(_) => device.end(engine),
             }
             self.touch(number);
