@@ -12,7 +12,7 @@ mod messages;
 mod requests;
 mod vring;
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -83,27 +83,9 @@ pub(super) struct Resumed {
     pub(super) device: FrontEnd,
 }
 
-/// The state that the devices of a worker share.
-pub(super) struct Tools {
-    pub(super) reader: Reader,
-    pub(super) request_max: u64,
-}
-
 impl FrontEnd {
-    pub(super) fn new(
-        export: &Arc<Export>,
-        who: (Peer, Entry),
-        listener: Arc<GuestListener>,
-        number: usize,
-        socket: OwnedFd,
-        request_max: u64,
-    ) -> Self {
-        tracing::info!(export = export.name, client = who.0.shown, "vhost-user: a front-end has connected");
-        Self::with(export, who, listener, number, Socket::new(socket), request_max)
-    }
-
     /// A device at a socket, with nothing known but its peer.
-    fn with(
+    pub(super) fn new(
         export: &Arc<Export>,
         (peer, entry): (Peer, Entry),
         listener: Arc<GuestListener>,
@@ -137,7 +119,7 @@ impl FrontEnd {
     }
 
     /// The export has changed, or the rights of clients (access.6): later requests of the guest are of it as it is now.
-    pub(super) fn follow(&mut self, engine: &mut Engine, access: &Access, export: &Arc<Export>, request_max: u64) {
+    pub(super) fn follow(&mut self, engine: &mut Engine, access: &Access, export: &Arc<Export>) {
         if self.ending {
             return;
         }
@@ -149,7 +131,7 @@ impl FrontEnd {
         let export = narrowed(export, entry.right);
         self.entry = entry;
         let before = std::mem::replace(&mut self.export, Arc::clone(&export));
-        self.offer = Offer::of(&export, request_max);
+        self.offer = Offer::of(&export, self.offer.request_max);
         if before.size != export.size {
             self.tell_of_config();
         }
@@ -282,7 +264,7 @@ impl FrontEnd {
     }
 
     /// Begins with requests of the guest; whether there was anything.
-    pub(super) fn go_on(&mut self, engine: &mut Engine, tools: &mut Tools) -> bool {
+    pub(super) fn go_on(&mut self, engine: &mut Engine, reader: &mut Reader) -> bool {
         self.held_back = false;
         let mut some = false;
         if self.halt != Halt::No {
@@ -296,7 +278,7 @@ impl FrontEnd {
             if vring.ring.is_none() || !vring.enabled || self.stopping == Some(number) {
                 continue;
             }
-            match self.go_on_with(engine, tools, number) {
+            match self.go_on_with(engine, reader, number) {
                 Ok(went_on) => some |= went_on,
                 Err(why) => self.broken(engine, &format!("ring {number}: {why}")),
             }
@@ -304,14 +286,14 @@ impl FrontEnd {
         some
     }
 
-    fn go_on_with(&mut self, engine: &mut Engine, tools: &mut Tools, number: usize) -> Result<bool, String> {
+    fn go_on_with(&mut self, engine: &mut Engine, reader: &mut Reader, number: usize) -> Result<bool, String> {
         let through = config::writes_through(self.features, self.write_back);
         let owner = Name { device: self.number, ring: number };
         let ring = self.vrings[number].ring.as_mut().expect("called for a ring that runs");
         let mut begin = Begin { export: &self.export, offer: &self.offer, ring, through };
         let mut some = false;
         while let Some(head) = begin.ring.next()? {
-            if !begin.request(engine, &mut tools.reader, owner, head)? {
+            if !begin.request(engine, reader, owner, head)? {
                 self.held_back = true;
                 break;
             }

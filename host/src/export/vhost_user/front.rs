@@ -12,8 +12,9 @@ use rustix::net::{SocketFlags, accept_with};
 use slab::Slab;
 
 use super::chain::Reader;
-use super::device::{FrontEnd, Resumed, Tools};
+use super::device::{FrontEnd, Resumed};
 use super::service::{GuestListener, GuestListeners, Name, Newcomer, TICKET, UserData};
+use super::socket::Socket;
 use crate::access::{Peer, Rights};
 use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front};
@@ -35,7 +36,7 @@ pub(crate) struct VhostUser {
     touched: Vec<usize>,
     /// Devices whose guests do not kick: their rings are looked at until the worker sleeps.
     watched: Vec<usize>,
-    tools: Tools,
+    reader: Reader,
     present: Present,
     /// Front-ends that found their listener taken: one for each listener.
     waiting: Vec<Candidate>,
@@ -55,7 +56,7 @@ impl VhostUser {
             devices: Slab::new(),
             touched: Vec::new(),
             watched: Vec::new(),
-            tools: Tools { reader: Reader::default(), request_max: service.limits.request_max.into() },
+            reader: Reader::default(),
             present: Present::new(&service.exports()),
             waiting: Vec::new(),
             accept_again: BTreeMap::new(),
@@ -194,9 +195,10 @@ impl VhostUser {
         let peer_shown = peer.shown.clone();
         let of = vec![("export", export.name.clone()), ("client", peer_shown.clone())];
         self.service.events.tell("connected", of);
+        tracing::info!(export = export.name, client = peer.shown, "vhost-user: a front-end has connected");
         let number = self.join(engine.context, &export, peer_shown, SystemTime::now());
-        let request_max = self.tools.request_max;
-        let mut device = FrontEnd::new(&export, (peer, let_in), listener, number, fd, request_max);
+        let request_max = self.service.limits.request_max.into();
+        let mut device = FrontEnd::new(&export, (peer, let_in), listener, number, Socket::new(fd), request_max);
         if self.draining {
             device.end(engine);
         }
@@ -346,7 +348,7 @@ impl Front for VhostUser {
     fn go_on(&mut self, engine: &mut Engine) -> bool {
         let mut went_on = false;
         for index in 0..self.touched.len() {
-            went_on |= self.devices[self.touched[index]].go_on(engine, &mut self.tools);
+            went_on |= self.devices[self.touched[index]].go_on(engine, &mut self.reader);
         }
         went_on
     }
@@ -396,11 +398,10 @@ impl Front for VhostUser {
 impl Clients for VhostUser {
     #[cold]
     fn follow(&mut self, engine: &mut Engine, exports: &Exports) {
-        let request_max = self.tools.request_max;
         for (number, fate) in self.present.follow(exports) {
             let device = &mut self.devices[number];
             match fate {
-                Fate::Changed(export) => device.follow(engine, &exports.access, &export, request_max),
+                Fate::Changed(export) => device.follow(engine, &exports.access, &export),
                 Fate::Removed(_) => device.end(engine),
             }
             self.touch(number);

@@ -171,7 +171,7 @@ impl FrontEnd {
             .ok_or_else(|| format!("a virtual machine at export {:?}, whose socket did not come", export.name))?;
         let socket = Socket::resume(fd, bytes, named.take_all("message"));
         let request_max = listeners.service.limits.request_max.into();
-        let mut device = Self::with(export, (peer, entry), listener, 0, socket, request_max);
+        let mut device = Self::new(export, (peer, entry), listener, 0, socket, request_max);
         device.halt = Halt::StandsStill;
         (device.features, device.protocol_features) = features;
         device.requests = named.take("requests").map(Socket::new);
