@@ -5,9 +5,9 @@
 //! blkdev.1  A request is decoded from a copy of its descriptor and from the export, and from nothing else. A request that
 //!           cannot be served has an error of its own; the device goes on.
 
-use fairlift_core::{Errno, Flags, Op, Sector};
+use fairlift_core::{Flags, Op, Sector};
 
-use crate::export::offer::{BlockRequest, Misfit, Offer};
+use crate::export::offer::{BlockRequest, Offer, Refusal};
 
 // ---- features and flags (`UBLK_F_…`) ----
 
@@ -381,43 +381,6 @@ pub(super) const DEPTH_MAX: u16 = 4096;
 /// The longest read or write that the driver has room for. Chosen: as long as the largest buffer that a pool keeps.
 pub(super) const REQUEST_MAX: u32 = 1 << 20;
 
-/// Why a request cannot be served.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    /// Its kind is unknown, or the export cannot do it.
-    Kind(u8),
-    /// It ends behind the export's end, or begins there.
-    Beyond,
-    /// It is not whole blocks, or nothing.
-    Blocks,
-    /// It is longer than the driver was told.
-    TooLong,
-    /// It would change what may only be read.
-    ReadOnly,
-}
-
-impl Refusal {
-    /// The answer for the client.
-    #[must_use]
-    pub const fn errno(self) -> Errno {
-        match self {
-            Self::Kind(_) => Errno::ENOTSUP,
-            Self::Beyond | Self::ReadOnly => Errno::EIO,
-            Self::Blocks | Self::TooLong => Errno::EINVAL,
-        }
-    }
-}
-
-impl From<Misfit> for Refusal {
-    fn from(why: Misfit) -> Self {
-        match why {
-            Misfit::TooLong => Self::TooLong,
-            Misfit::Empty | Misfit::Blocks => Self::Blocks,
-            Misfit::Beyond => Self::Beyond,
-        }
-    }
-}
-
 /// The kind of a write, in its descriptor.
 const WRITE: u8 = 1;
 
@@ -435,22 +398,15 @@ pub fn request(bytes: &[u8; DESCRIPTOR], offer: &Offer) -> Result<BlockRequest, 
     const NO_UNMAP: u32 = 1 << 15;
     let (kind_and_flags, sectors, start) = (u32_at(bytes, 0), u32_at(bytes, 4), u64_at(bytes, 8));
     let (kind, len) = (kind_and_flags as u8, u64::from(sectors) * Sector::SIZE);
-    let (op, can) = match kind {
-        0 => (Op::Read, true),
-        WRITE => (Op::Write, true),
-        2 => return Ok(BlockRequest::new(Op::Flush, 0, 0)),
-        3 => (Op::Discard, offer.discard),
-        5 => (Op::WriteZeroes, offer.write_zeroes),
-        _ => return Err(Refusal::Kind(kind)),
+    let op = match kind {
+        0 => Op::Read,
+        WRITE => Op::Write,
+        2 => Op::Flush,
+        3 => Op::Discard,
+        5 => Op::WriteZeroes,
+        _ => return Err(Refusal::Kind(kind.into())),
     };
-    if offer.read_only && op != Op::Read {
-        return Err(Refusal::ReadOnly);
-    }
-    if !can {
-        return Err(Refusal::Kind(kind));
-    }
-    let at = if op.has_payload() { offer.transfer(start, len)? } else { offer.range(start, len)? };
-    let mut request = BlockRequest::new(op, at, len);
+    let mut request = offer.request(op, kind.into(), start, len)?;
     if kind_and_flags & FUA != 0 && matches!(op, Op::Write | Op::WriteZeroes) {
         request.flags |= Flags::FUA;
     }
@@ -493,23 +449,23 @@ mod tests {
     fn what_cannot_be_served_is_refused_by_itself() {
         let refused = |kind, sectors, start, device| decoded(kind, sectors, start, device).unwrap_err();
         for kind in [0, 1, 3, 5] {
-            assert_eq!(refused(kind, 8, 2048, OFFER), Refusal::Beyond, "where it ends");
-            assert_eq!(refused(kind, 16, 2040, OFFER), Refusal::Beyond, "one block behind it");
-            assert_eq!(refused(kind, 8, u64::MAX, OFFER), Refusal::Beyond);
-            assert_eq!(refused(kind, 8, u64::MAX / 512, OFFER), Refusal::Beyond);
-            assert_eq!(refused(kind, 8, 4, OFFER), Refusal::Blocks);
-            assert_eq!(refused(kind, 0, 8, OFFER), Refusal::Blocks);
+            assert_eq!(refused(kind, 8, 2048, OFFER), Refusal::Beyond(2048, 4096), "where it ends");
+            assert_eq!(refused(kind, 16, 2040, OFFER), Refusal::Beyond(2040, 8192), "one block behind it");
+            assert_eq!(refused(kind, 8, u64::MAX, OFFER), Refusal::Beyond(u64::MAX, 4096));
+            assert_eq!(refused(kind, 8, u64::MAX / 512, OFFER), Refusal::Beyond(u64::MAX / 512, 4096));
+            assert_eq!(refused(kind, 8, 4, OFFER), Refusal::Blocks(4, 4096));
+            assert_eq!(refused(kind, 0, 8, OFFER), Refusal::Length(0));
         }
-        assert_eq!(refused(0, 136, 0, OFFER), Refusal::TooLong);
-        assert_eq!(refused(1, u32::MAX, 0, OFFER), Refusal::TooLong);
+        assert_eq!(refused(0, 136, 0, OFFER), Refusal::Length(136 * 512));
+        assert_eq!(refused(1, u32::MAX, 0, OFFER), Refusal::Length(u64::from(u32::MAX) * 512));
         for kind in [4, 6, 18, 255] {
-            assert_eq!(refused(kind, 8, 0, OFFER), Refusal::Kind(kind as u8));
+            assert_eq!(refused(kind, 8, 0, OFFER), Refusal::Kind(kind));
         }
         let read_only = Offer { read_only: true, ..OFFER };
         for kind in [1, 3, 5] {
             assert_eq!(refused(kind, 8, 0, read_only), Refusal::ReadOnly);
             let plain = Offer { discard: false, write_zeroes: false, ..OFFER };
-            assert!(kind == 1 || refused(kind, 8, 0, plain) == Refusal::Kind(kind as u8));
+            assert!(kind == 1 || refused(kind, 8, 0, plain) == Refusal::Kind(kind));
         }
     }
 

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use fairlift_core::{Errno, Op, Outcome, StreamId};
 
 use super::device::{BlockDevice, Descriptors};
-use super::proto::{self, Ask, Refusal};
+use super::proto::{self, Ask};
 use super::service::Tag;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
-use crate::export::offer::{BlockRequest, Offer};
+use crate::export::offer::{BlockRequest, Offer, Refusal};
 use crate::kernel::buffer::{Buffer, NoBuffer};
 use crate::kernel::call::Call;
 use crate::kernel::ticket::Memory;
@@ -208,7 +208,7 @@ impl UblkQueue {
                     }
                     _ => {
                         engine.pool.put(buffer);
-                        (what.and(Err(Refusal::Blocks)), Memory::None)
+                        (what.and_then(|other| Err(Refusal::Length(other.len))), Memory::None)
                     }
                 }
             }

@@ -12,12 +12,12 @@
 //!          by its status, and the device goes on.
 //! chain.3  A chain has at most [`DESCRIPTORS_MAX`] descriptors, so that no guest makes the server keep long lists.
 
-use fairlift_core::{Flags, Op};
+use fairlift_core::{Flags, Op, Sector};
 use virtio_bindings::bindings::virtio_blk as blk;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Address as _, Bytes as _, GuestAddress, GuestMemoryMmap};
 
-use crate::export::offer::{BlockRequest, Misfit, Offer};
+use crate::export::offer::{BlockRequest, Offer, Refusal};
 
 /// Pieces of data that guests may have in one request: they are told (`seg_max`).
 pub const SEGMENTS_MAX: u32 = 254;
@@ -26,8 +26,6 @@ pub const DESCRIPTORS_MAX: usize = SEGMENTS_MAX as usize + 2;
 /// The length of a device's name for itself.
 pub const ID_LEN: usize = 20;
 
-const SECTOR: u64 = 512;
-
 /// The request of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChainRequest {
@@ -35,44 +33,8 @@ pub enum ChainRequest {
     Disk(BlockRequest),
     /// Tell the device's name, up to this many bytes.
     Id(u64),
-    /// Answered by its status alone.
+    /// Answered by its status alone (chain.2).
     Refused(Refusal),
-}
-
-/// Why a request is answered by its status alone (chain.2).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    /// A type that the device does not have.
-    Type(u32),
-    /// A range that is not within the device.
-    Beyond(u64, u64),
-    /// Not whole blocks.
-    Unaligned(u64, u64),
-    /// No data, or more than is served at once.
-    Length(u64),
-    /// The device may only be read.
-    ReadOnly,
-    /// A list of ranges that is none.
-    Ranges(u64),
-}
-
-impl Refusal {
-    const fn of(why: Misfit, sector: u64, len: u64) -> Self {
-        match why {
-            Misfit::TooLong | Misfit::Empty => Self::Length(len),
-            Misfit::Beyond => Self::Beyond(sector, len),
-            Misfit::Blocks => Self::Unaligned(sector * SECTOR, len),
-        }
-    }
-
-    /// The answer for the guest.
-    #[must_use]
-    pub const fn status(self) -> u8 {
-        match self {
-            Self::Type(_) => blk::VIRTIO_BLK_S_UNSUPP as u8,
-            _ => blk::VIRTIO_BLK_S_IOERR as u8,
-        }
-    }
 }
 
 /// Why a chain is none (chain.1).
@@ -140,15 +102,14 @@ impl Reader {
         let kind = u32::from_le_bytes(header[..4].try_into().expect("four bytes"));
         let sector = u64::from_le_bytes(header[8..].try_into().expect("eight bytes"));
         let what = match kind {
-            blk::VIRTIO_BLK_T_IN => transfer(offer, Op::Read, sector, bytes(&self.writable)),
-            blk::VIRTIO_BLK_T_OUT if offer.read_only => Err(Refusal::ReadOnly),
-            blk::VIRTIO_BLK_T_OUT => transfer(offer, Op::Write, sector, bytes(&self.readable)),
-            blk::VIRTIO_BLK_T_FLUSH => Ok(BlockRequest::new(Op::Flush, 0, 0)),
+            blk::VIRTIO_BLK_T_IN => offer.request(Op::Read, kind, sector, bytes(&self.writable)),
+            blk::VIRTIO_BLK_T_OUT => offer.request(Op::Write, kind, sector, bytes(&self.readable)),
+            blk::VIRTIO_BLK_T_FLUSH => offer.request(Op::Flush, kind, 0, 0),
             blk::VIRTIO_BLK_T_GET_ID => {
                 return Ok(BlkRequest { what: ChainRequest::Id(bytes(&self.writable)), status });
             }
             blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => self.range(offer, memory, kind)?,
-            _ => Err(Refusal::Type(kind)),
+            _ => Err(Refusal::Kind(kind)),
         };
         Ok(BlkRequest { what: what.map_or_else(ChainRequest::Refused, ChainRequest::Disk), status })
     }
@@ -222,12 +183,6 @@ impl Reader {
     ) -> Result<Result<BlockRequest, Refusal>, Broken> {
         let discard = kind == blk::VIRTIO_BLK_T_DISCARD;
         let op = if discard { Op::Discard } else { Op::WriteZeroes };
-        if offer.read_only {
-            return Ok(Err(Refusal::ReadOnly));
-        }
-        if !(if discard { offer.discard } else { offer.write_zeroes }) {
-            return Ok(Err(Refusal::Type(kind)));
-        }
         let mut range = [0; 16];
         let listed = bytes(&self.readable);
         if listed != range.len() as u64 {
@@ -237,20 +192,15 @@ impl Reader {
         let sector = u64::from_le_bytes(range[..8].try_into().expect("eight bytes"));
         let sectors = u32::from_le_bytes(range[8..12].try_into().expect("four bytes"));
         let flags = u32::from_le_bytes(range[12..].try_into().expect("four bytes"));
-        let len = u64::from(sectors) * SECTOR;
+        let len = u64::from(sectors) * Sector::SIZE;
         // A discard has no flags; a write of zeroes may say that blocks may be given back.
         if flags > u32::from(!discard) {
-            return Ok(Err(Refusal::Type(kind)));
+            return Ok(Err(Refusal::Kind(kind)));
         }
-        let place = offer.range(sector, len).map_err(|why| Refusal::of(why, sector, len));
         let keeps = if discard || flags & 1 != 0 { Flags::NONE } else { Flags::NO_UNMAP };
-        Ok(place.map(|at| BlockRequest { op, at, len, flags: Flags::SYNC | keeps }))
+        let request = offer.request(op, kind, sector, len);
+        Ok(request.map(|request| BlockRequest { flags: request.flags | keeps, ..request }))
     }
-}
-
-fn transfer(offer: &Offer, op: Op, sector: u64, len: u64) -> Result<BlockRequest, Refusal> {
-    let at = offer.transfer(sector, len).map_err(|why| Refusal::of(why, sector, len))?;
-    Ok(BlockRequest::new(op, at, len))
 }
 
 fn bytes(ranges: &[(GuestAddress, u32)]) -> u64 {
@@ -415,12 +365,11 @@ mod tests {
         };
         assert_eq!(refused(0, 2047, 1024, &OFFER), Refusal::Beyond(2047, 1024));
         assert_eq!(refused(1, u64::MAX, 512, &OFFER), Refusal::Beyond(u64::MAX, 512));
-        assert_eq!(refused(1, 0, 100, &OFFER), Refusal::Unaligned(0, 100));
+        assert_eq!(refused(1, 0, 100, &OFFER), Refusal::Blocks(0, 100));
         assert_eq!(refused(0, 0, 1 << 19, &OFFER), Refusal::Length(1 << 19));
-        assert_eq!(refused(77, 0, 512, &OFFER), Refusal::Type(77));
+        assert_eq!(refused(77, 0, 512, &OFFER), Refusal::Kind(77));
         assert_eq!(refused(1, 0, 512, &Offer { read_only: true, ..OFFER }), Refusal::ReadOnly);
-        assert_eq!(refused(0, 1, 4096, &Offer { block: 4096, ..OFFER }), Refusal::Unaligned(512, 4096));
-        assert_eq!((Refusal::Type(77).status(), Refusal::ReadOnly.status()), (2, 1));
+        assert_eq!(refused(0, 1, 4096, &Offer { block: 4096, ..OFFER }), Refusal::Blocks(1, 4096));
     }
 
     #[test]
@@ -437,8 +386,8 @@ mod tests {
         assert_eq!(request(13, 16, 1, &OFFER), disk(Op::WriteZeroes, Flags::NONE));
         assert_eq!(request(13, 16, 0, &OFFER), disk(Op::WriteZeroes, Flags::NO_UNMAP));
         assert_eq!(request(11, 32, 0, &OFFER), ChainRequest::Refused(Refusal::Ranges(32)));
-        assert_eq!(request(11, 16, 1, &OFFER), ChainRequest::Refused(Refusal::Type(11)));
-        assert_eq!(request(11, 16, 0, &Offer { discard: false, ..OFFER }), ChainRequest::Refused(Refusal::Type(11)));
+        assert_eq!(request(11, 16, 1, &OFFER), ChainRequest::Refused(Refusal::Kind(11)));
+        assert_eq!(request(11, 16, 0, &Offer { discard: false, ..OFFER }), ChainRequest::Refused(Refusal::Kind(11)));
         assert_eq!(request(13, 16, 0, &Offer { read_only: true, ..OFFER }), ChainRequest::Refused(Refusal::ReadOnly));
     }
 }

@@ -329,13 +329,13 @@ impl FrontEnd {
         engine.release(ticket);
         let Slot { op, status, written, .. } = ring.end(head);
         let (code, written) = match outcome {
-            Outcome::Done => (blk::VIRTIO_BLK_S_OK, written),
+            Outcome::Done => (blk::VIRTIO_BLK_S_OK as u8, written),
             Outcome::Failed(errno) => {
                 tracing::debug!(export = self.export.name, op = op.name(), errno = errno.0, "vhost-user: failed");
-                (if errno == Errno::ENOTSUP { blk::VIRTIO_BLK_S_UNSUPP } else { blk::VIRTIO_BLK_S_IOERR }, 1)
+                (config::status(errno), 1)
             }
         };
-        if let Err(why) = ring.tell(head, status, code as u8, written) {
+        if let Err(why) = ring.tell(head, status, code, written) {
             self.broken(engine, &format!("ring {number}: {why}"));
         }
     }
