@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fairlift_core::record::Unreadable;
-
-use super::control::Control;
+use super::control::{Control, block_path};
 use super::device::{BlockDevice, Newcomer};
 use super::front;
 use super::syntax::Ublk;
@@ -296,12 +294,12 @@ impl Protocol for Ublks {
 
     fn take_over(self: &Arc<Self>, client: HeldClient) -> Result<Coming, String> {
         let HeldClient { mut says, .. } = client;
-        let unreadable = |why: Unreadable| format!("a block device: {why}");
-        let (name, id): (String, u32) =
-            (says.need("export").map_err(unreadable)?, says.need("id").map_err(unreadable)?);
+        let (name, id): (String, u32) = (says.need("export")?, says.need("id")?);
         let device = lock(&self.list).values().find(|device| device.name == name).cloned();
         let device = device.ok_or_else(|| format!("export {name:?} would be no block device"))?;
-        device.is_what_comes(id)?;
+        if !device.is_handed || device.info.id != id {
+            return Err(format!("{} comes for export {name:?}, which has {} here", block_path(id), device.path()));
+        }
         Ok(Box::new(|| ())) // it is started once this server may serve
     }
 

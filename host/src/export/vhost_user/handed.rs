@@ -38,7 +38,7 @@ impl Named {
     }
 
     pub(super) fn read(says: &mut Record, descriptors: Vec<OwnedFd>) -> Result<Self, String> {
-        let names: Vec<String> = says.need("descriptors").map_err(|why| why.to_string())?;
+        let names: Vec<String> = says.need("descriptors")?;
         match names.len() == descriptors.len() {
             true => Ok(Self { names, descriptors }),
             false => Err(format!("{} of {} descriptors came", descriptors.len(), names.len())),

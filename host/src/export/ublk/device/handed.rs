@@ -37,19 +37,6 @@ impl BlockDevice {
         says
     }
 
-    /// Whether it is the device that another server hands over.
-    ///
-    /// # Errors
-    /// It is not.
-    pub(in super::super) fn is_what_comes(&self, id: u32) -> Result<(), String> {
-        match self.is_handed && self.info.id == id {
-            true => Ok(()),
-            false => {
-                Err(format!("{} comes for export {:?}, which has {} here", block_path(id), self.name, self.path()))
-            }
-        }
-    }
-
     /// Why another server could not take it over now.
     pub(in super::super) fn stays(&self) -> Option<String> {
         let (name, path) = (&self.name, self.path());
