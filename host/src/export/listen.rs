@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -26,16 +26,15 @@ pub(crate) struct Listening {
     pub(crate) name: String,
     /// Of a unix socket that a server has made. The file of one that was inherited is the service manager's.
     path: Option<PathBuf>,
-    /// The socket file to remove at the end.
-    file: OnceLock<SocketFile>,
+    /// Whether the socket file is removed at the end.
+    owns_file: AtomicBool,
 }
 
-struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
+impl Drop for Listening {
     fn drop(&mut self) {
-        // It may have been removed already.
-        let _ = std::fs::remove_file(&self.0);
+        if let Some(path) = self.path.as_ref().filter(|_| self.owns_file.load(Ordering::Acquire)) {
+            let _ = std::fs::remove_file(path); // it may have been removed already
+        }
     }
 }
 
@@ -61,7 +60,7 @@ impl Listening {
             Address::Unix(path) => Some(path.clone()),
             _ => None,
         };
-        Self { fd, tls: listener.tls, name, path, file: OnceLock::new() }
+        Self { fd, tls: listener.tls, name, path, owns_file: AtomicBool::new(false) }
     }
 
     /// The server that had it has ended: nobody else accepts by it, or removes its file.
@@ -75,9 +74,9 @@ impl Listening {
 
     /// Removes its file at the end, from now on.
     pub(crate) fn owns_file(&self) {
-        if let Some(path) = &self.path {
+        if self.path.is_some() {
             Address::is_ours(&self.fd);
-            let _ = self.file.set(SocketFile(path.clone())); // it may be ours already
+            self.owns_file.store(true, Ordering::Release);
         }
     }
 }
