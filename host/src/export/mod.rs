@@ -15,7 +15,7 @@ pub(crate) mod service;
 pub mod ublk;
 pub mod vhost_user;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use fairlift_core::stats::Stats;
 use fairlift_core::{Extent, GroupId, Op, Priority, Sector, Stream, StreamId};
@@ -23,6 +23,7 @@ use fairlift_core::{Extent, GroupId, Op, Priority, Sector, Stream, StreamId};
 use crate::access::Right;
 use crate::device::{Device, Facts};
 use crate::disk::engine::Engine;
+use crate::sync::{Mutex, lock};
 
 /// How clients leave an export that is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -89,7 +90,7 @@ impl Export {
     /// A client has left: its counters stay.
     fn remove_stream(&self, engine: &mut Engine, stream: StreamId) {
         let stats = engine.remove_stream(self.disk, stream);
-        self.stats.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().add(&stats);
+        lock(&self.stats).get_or_insert_default().add(&stats);
     }
 }
 

@@ -21,8 +21,8 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fairlift_core::ContextId;
@@ -36,6 +36,7 @@ use crate::export::offer::Offer;
 use crate::export::present::Newcomers;
 use crate::export::service::Service;
 use crate::export::{DeviceView, Export};
+use crate::sync::{Mutex, lock};
 
 /// For how long a device's last server may take to die. Chosen: as long as its lock on a file is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -202,10 +203,6 @@ impl BlockDevice {
         Ok(device)
     }
 
-    fn at_work(&self) -> MutexGuard<'_, Stage> {
-        self.at_work.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn path(&self) -> String {
         block_path(self.info.id)
     }
@@ -221,7 +218,7 @@ impl BlockDevice {
     /// # Errors
     /// Why it will not be.
     pub(super) fn is_there(&self) -> Result<bool, String> {
-        let why = self.why_not.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let why = lock(&self.why_not).clone();
         why.map_or_else(|| Ok(self.is_live.load(Ordering::Acquire)), Err)
     }
 
@@ -244,7 +241,7 @@ impl BlockDevice {
 
     /// Gives its queues to the workers and starts it, which has its partitions looked for. Waits in the kernel.
     pub(super) fn start(self: &Arc<Self>, service: &Service, newcomers: &Newcomers<Newcomer>) -> Result<(), String> {
-        let mut stage = self.at_work();
+        let mut stage = lock(&self.at_work);
         if *stage != Stage::Made {
             return Ok(()); // removed meanwhile
         }
@@ -320,7 +317,7 @@ impl BlockDevice {
     }
 
     pub(super) fn fails(&self, why: String) {
-        *self.why_not.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        *lock(&self.why_not) = Some(why);
     }
 
     /// Leaves it for the next server. A device that was not started is of no use to that.
@@ -328,7 +325,7 @@ impl BlockDevice {
     /// # Errors
     /// Why it could not be removed.
     pub(super) fn leave(&self, service: &Service) -> Result<(), String> {
-        let mut stage = self.at_work();
+        let mut stage = lock(&self.at_work);
         match *stage {
             Stage::Gone => {}
             Stage::Made | Stage::Given if !self.recovered => {
@@ -354,7 +351,7 @@ impl BlockDevice {
     /// # Errors
     /// Why it is still there.
     pub(super) fn stop(&self, service: &Service) -> Result<(), String> {
-        let mut stage = self.at_work();
+        let mut stage = lock(&self.at_work);
         let before = *stage;
         match before {
             Stage::Gone => return Ok(()),
@@ -392,7 +389,7 @@ impl BlockDevice {
 
     /// It becomes as large as its export, where the kernel can do that.
     pub(super) fn grow(&self, export: &Export) {
-        let stage = self.at_work();
+        let stage = lock(&self.at_work);
         if *stage != Stage::Live || !self.grows_to(export) {
             return;
         }
@@ -516,7 +513,7 @@ pub(crate) struct Newcomer {
 impl Drop for BlockDevice {
     /// A device made for a server that did not start.
     fn drop(&mut self) {
-        if *self.at_work() == Stage::Made
+        if *lock(&self.at_work) == Stage::Made
             && !self.recovered
             && let Ok(mut control) = Control::open()
         {
