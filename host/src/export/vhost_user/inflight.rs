@@ -46,7 +46,7 @@ pub(super) struct Inflight {
 }
 
 /// The length of the tables of this number of rings.
-fn bytes(queues: u16, size: u16) -> usize {
+pub(super) fn bytes(queues: u16, size: u16) -> usize {
     usize::from(queues) * stride(size)
 }
 
@@ -85,14 +85,8 @@ impl Inflight {
         Ok(Self { _lent, map, file: kept, queues, size })
     }
 
-    /// The front-end's part: the file, and the answer's payload.
-    pub(super) fn shared(&self) -> std::io::Result<(OwnedFd, Vec<u8>)> {
-        let payload = super::proto::inflight(bytes(self.queues, self.size) as u64, self.queues, self.size);
-        Ok((self.file.as_fd().try_clone_to_owned()?, payload))
-    }
-
-    /// The same for another server: the file, and in it the place, the number of rings and their size.
-    pub(super) fn handed(&self) -> (BorrowedFd<'_>, (u64, u16, u16)) {
+    /// The file that others keep, and in it the place, the number of rings and their size.
+    pub(super) fn shared(&self) -> (BorrowedFd<'_>, (u64, u16, u16)) {
         let start = self.map.file_offset().map_or(0, FileOffset::start);
         (self.file.as_fd(), (start, self.queues, self.size))
     }
@@ -194,7 +188,7 @@ mod tests {
 
     /// The next server has another mapping of the same file.
     fn next(tables: &Inflight) -> Arc<Inflight> {
-        let (file, _) = tables.shared().unwrap();
+        let file = tables.shared().0.try_clone_to_owned().unwrap();
         Arc::new(Inflight::open(file, 0, 2, 8).unwrap())
     }
 
@@ -244,7 +238,7 @@ mod tests {
 
     #[test]
     fn tables_that_are_too_short_are_refused() {
-        let (file, _) = tables().shared().unwrap();
+        let file = tables().shared().0.try_clone_to_owned().unwrap();
         let error = Inflight::open(file, 64, 2, 8).err().unwrap();
         assert!(error.contains("2 rings of 8"), "{error}");
     }

@@ -56,7 +56,7 @@ pub(super) struct Ring {
     /// Ends that the guest was told of since it was last decided whether to call it.
     ended: u16,
     /// The guest is called whether or not it asked for that (ring.3).
-    owes_call: bool,
+    pub(super) owes_call: bool,
 }
 
 pub(super) struct Slot {
@@ -235,11 +235,6 @@ impl Ring {
         }
         self.ended = self.ended.saturating_add(1);
         Ok(())
-    }
-
-    /// The guest is called by another descriptor now.
-    pub(super) const fn owe_call(&mut self) {
-        self.owes_call = true;
     }
 
     pub(super) fn calls(&mut self) -> Result<bool, String> {

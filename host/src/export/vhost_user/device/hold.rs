@@ -81,7 +81,7 @@ impl FrontEnd {
             says.put("regions", &regions);
         }
         if let Some(tables) = &self.tables {
-            let (file, shape) = tables.handed();
+            let (file, shape) = tables.shared();
             says.put("tables", &shape);
             named.add("tables", file)?;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vhost::vhost_user::VhostUserProtocolFeatures;
 
 use super::super::config;
-use super::super::inflight::Inflight;
+use super::super::inflight::{self, Inflight};
 use super::super::memory::Shared;
 use super::super::proto::{self, Region, Request};
 use super::super::ring::Ring;
@@ -162,8 +162,9 @@ impl FrontEnd {
     fn make_tables(&mut self, queues: u16, size: u16) -> Result<Reply, String> {
         config::check_tables(queues, size)?;
         let tables = Inflight::new(queues, size).map_err(|error| error.to_string())?;
-        let (fd, payload) = tables.shared().map_err(|error| error.to_string())?;
+        let fd = tables.shared().0.try_clone_to_owned().map_err(|error| error.to_string())?;
         self.keep(tables);
+        let payload = proto::inflight(inflight::bytes(queues, size) as u64, queues, size);
         Ok(Reply::Payload(payload, Some(fd)))
     }
 
@@ -220,7 +221,7 @@ impl FrontEnd {
             engine.ring.submit();
             drop(before);
         }
-        vring.ring.iter_mut().for_each(Ring::owe_call);
+        vring.ring.iter_mut().for_each(|ring| ring.owes_call = true);
         Ok(())
     }
 
