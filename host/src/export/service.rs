@@ -27,19 +27,12 @@ pub(crate) struct Exports {
     pub(crate) access: Arc<Access>,
     /// Those that were removed and that clients may still be connected to, and how these leave.
     pub(crate) leaving: Vec<(u64, Leave)>,
-    /// The largest read or write, in bytes.
-    pub(crate) request_max: u32,
     lists: Lists,
 }
 
 impl Exports {
-    pub(crate) fn new(
-        list: Vec<Arc<Export>>,
-        access: Arc<Access>,
-        leaving: Vec<(u64, Leave)>,
-        request_max: u32,
-    ) -> Self {
-        Self { list, access, leaving, request_max, lists: Lists::default() }
+    pub(crate) fn new(list: Vec<Arc<Export>>, access: Arc<Access>, leaving: Vec<(u64, Leave)>) -> Self {
+        Self { list, access, leaving, lists: Lists::default() }
     }
 
     /// Those that a client with these rights may open.

@@ -25,6 +25,7 @@ use handshake::{Catalogue, ExportInfo};
 /// The exports as a client sees them.
 struct Seen<'a> {
     exports: &'a Exports,
+    request_max: u32,
     rights: Rights<'a>,
     /// The exports that it may open (access.4), each with its rights.
     allowed: Arc<Allowed>,
@@ -35,10 +36,10 @@ struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    fn new(exports: &'a Exports, peer: &Peer) -> Self {
+    fn new(exports: &'a Exports, peer: &Peer, request_max: u32) -> Self {
         let rights = exports.access.of(peer);
         let allowed = exports.allowed(&rights);
-        Self { exports, rights, allowed, missed: RefCell::default(), entry: Cell::default() }
+        Self { exports, request_max, rights, allowed, missed: RefCell::default(), entry: Cell::default() }
     }
 
     fn info(&self, (index, right): (usize, Right)) -> ExportInfo<'a> {
@@ -54,7 +55,7 @@ impl<'a> Seen<'a> {
             transmission_flags: transmission_flags(export, right),
             block_min: if whole { block } else { 1 },
             block_preferred: block.max(4096),
-            block_max: self.exports.request_max,
+            block_max: self.request_max,
             changes: export.device.changes(),
         }
     }

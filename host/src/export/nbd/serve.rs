@@ -441,7 +441,7 @@ impl Connection {
         if self.peer.certificate.is_none() {
             self.peer.certificate = self.tls.as_ref().and_then(|tls| tls.certificate());
         }
-        let seen = Seen::new(&exports, &self.peer);
+        let seen = Seen::new(&exports, &self.peer, common.service.limits.request_max);
         let (used, step) = handshake.receive(bytes, &seen, &mut self.out.heads);
         let missed = seen.missed.take();
         if let Some(stranger) = &mut self.stranger {
