@@ -132,13 +132,6 @@ impl Hold {
         notifiers.ring_all();
     }
 
-    /// The server ends before it has served anybody.
-    pub(crate) fn end_if_held(&self, notifiers: &Notifiers) {
-        if self.is_on() {
-            self.end(notifiers);
-        }
-    }
-
     /// Waits until all stand still, or `goes_on` does not want it any more, or a worker says that one cannot.
     pub(crate) fn wait(&self, until: Instant, goes_on: impl Fn() -> Result<(), String>) -> Report {
         const LOOK: Duration = Duration::from_millis(20);
