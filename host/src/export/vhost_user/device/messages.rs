@@ -43,7 +43,7 @@ impl FrontEnd {
         let Message { header, payload, descriptors } = message;
         let request = match Request::read(&header, &payload, descriptors.len()) {
             Ok(request) => request,
-            Err(wrong) => return self.broken(engine, &wrong.to_string()),
+            Err(why) => return self.broken(engine, &why),
         };
         tracing::debug!(export = self.export.name, ?request, "vhost-user");
         let acknowledges = header.need_reply && self.speaks(VhostUserProtocolFeatures::REPLY_ACK);
