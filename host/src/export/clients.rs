@@ -114,9 +114,6 @@ macro_rules! protocols {
 
         impl Clients {
             /// None yet.
-            ///
-            /// # Errors
-            /// The kernel does not take the memory that clients need.
             pub(crate) fn new(engine: &mut Engine, served: &Served) -> std::io::Result<Self> {
                 let service = Arc::clone(&served.service);
                 let changes_seen = service.changes();

@@ -64,9 +64,6 @@ pub(crate) struct Hold {
 
 impl HeldClient {
     /// The one descriptor of a client that has one.
-    ///
-    /// # Errors
-    /// There are more, or none.
     pub(crate) fn only(descriptors: Vec<OwnedFd>) -> Result<OwnedFd, String> {
         let only = <[OwnedFd; 1]>::try_from(descriptors);
         only.map(|[one]| one).map_err(|all| format!("{} descriptors came, not 1", all.len()))
@@ -81,9 +78,6 @@ impl HeldClient {
     }
 
     /// The same, read.
-    ///
-    /// # Errors
-    /// It is not said by which listener it came.
     pub(crate) fn take_peer(
         says: &mut Record,
         socket: &OwnedFd,

@@ -128,9 +128,6 @@ impl LookAgain {
 
 impl Nbd {
     /// No connections yet. The first worker accepts, for all.
-    ///
-    /// # Errors
-    /// The kernel does not take the memory that sockets receive into.
     pub(crate) fn new(engine: &mut Engine, all: Arc<Connections>) -> std::io::Result<Self> {
         let mut recv = RecvRing::new(64, 256 << 10)?;
         engine.ring.register_recv(&recv)?;

@@ -112,9 +112,6 @@ impl Control {
     }
 
     /// Stops a device and removes it. A missing device is no error.
-    ///
-    /// # Errors
-    /// The order that could not be carried out, and why.
     pub(super) fn remove(&mut self, dev: &Info) -> Result<(), String> {
         for order in [Order::STOP_DEV, Order::DEL_DEV] {
             match self.tell(order, dev, 0) {

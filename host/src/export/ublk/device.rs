@@ -108,9 +108,6 @@ pub(super) const fn is_ours(mark: u64) -> bool {
 
 impl BlockDevice {
     /// Makes the device of an export, or finds the one that a previous server has left.
-    ///
-    /// # Errors
-    /// The reason why it cannot be had, and the remedy.
     pub(super) fn make(
         ublk: &Ublk,
         backing: &Backing,
@@ -213,10 +210,7 @@ impl BlockDevice {
         self.ublk.leave && outlives && !self.is_removed.load(Ordering::Acquire)
     }
 
-    /// Whether it is there; that it is not yet is no error.
-    ///
-    /// # Errors
-    /// Why it will not be.
+    /// Whether it is there, or why it will not be; that it is not yet is no error.
     pub(super) fn is_there(&self) -> Result<bool, String> {
         let why = lock(&self.why_not).clone();
         why.map_or_else(|| Ok(self.is_live.load(Ordering::Acquire)), Err)
@@ -321,9 +315,6 @@ impl BlockDevice {
     }
 
     /// Leaves it for the next server. A device that was not started is of no use to that.
-    ///
-    /// # Errors
-    /// Why it could not be removed.
     pub(super) fn leave(&self, service: &Service) -> Result<(), String> {
         let mut stage = lock(&self.at_work);
         match *stage {
@@ -347,9 +338,6 @@ impl BlockDevice {
     }
 
     /// Stops it and takes it away. Waits for its requests, which the workers serve meanwhile.
-    ///
-    /// # Errors
-    /// Why it is still there.
     pub(super) fn stop(&self, service: &Service) -> Result<(), String> {
         let mut stage = lock(&self.at_work);
         let before = *stage;

@@ -178,9 +178,6 @@ impl Info {
     }
 
     /// Whether our server can serve it, whoever made it.
-    ///
-    /// # Errors
-    /// The unknown or missing feature.
     pub(super) fn is_spoken(&self) -> Result<(), String> {
         let of_no_matter = |bit: usize| FEATURES.get(bit).is_some_and(|(_, is)| *is);
         let strange = (0..64).filter(|bit| !of_no_matter(*bit)).fold(0, |all, bit| all | self.flags & 1 << bit);

@@ -114,9 +114,6 @@ impl Ublks {
     }
 
     /// The devices that go over, as a server is told that takes over; each is with the kernel from the end of this process on.
-    ///
-    /// # Errors
-    /// One of them is about to be another.
     pub(super) fn held(&self) -> Report {
         if *lock(&self.threads) > 0 {
             return Err("a block device is being started, resized or removed; try again in a moment".into());

@@ -21,9 +21,6 @@ pub(super) const WRITE_BACK: usize = 32;
 const SPACE: usize = 60;
 
 /// Whether tables of requests in flight are kept for this number of rings of that size.
-///
-/// # Errors
-/// They are more, or larger.
 pub(super) fn check_tables(queues: u16, size: u16) -> Result<(), String> {
     let (queues_max, size_max) = (RINGS_MAX, RING_SIZE_MAX);
     if usize::from(queues) > queues_max || size > size_max {

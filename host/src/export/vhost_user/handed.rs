@@ -22,9 +22,6 @@ pub(super) struct Named {
 
 impl Named {
     /// One more, once again.
-    ///
-    /// # Errors
-    /// The process has too many open.
     pub(super) fn add(&mut self, name: impl Into<String>, descriptor: BorrowedFd<'_>) -> Result<(), String> {
         self.descriptors.push(descriptor.try_clone_to_owned().map_err(|error| error.to_string())?);
         self.names.push(name.into());

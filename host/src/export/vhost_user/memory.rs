@@ -23,9 +23,6 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Maps what is shared.
-    ///
-    /// # Errors
-    /// A region cannot be mapped; the text says which and why.
     pub(super) fn map(mut regions: Vec<Region>, files: Vec<OwnedFd>) -> Result<Self, String> {
         let mut parts: Vec<_> = regions.iter().copied().zip(files).collect();
         parts.sort_by_key(|(region, _)| region.guest);
@@ -59,9 +56,6 @@ impl Shared {
     }
 
     /// Where in the guest an address of the monitor is.
-    ///
-    /// # Errors
-    /// It is not shared; the text says what would be right.
     pub(super) fn translate(&self, user: u64) -> Result<GuestAddress, String> {
         let found = self.regions.iter().find(|region| user.wrapping_sub(region.user) < region.size);
         found.map(|region| GuestAddress(region.guest + (user - region.user))).ok_or_else(|| {

@@ -70,9 +70,6 @@ pub(super) struct Slot {
 
 impl Ring {
     /// Takes up a ring: at `base`, or where a previous server left it.
-    ///
-    /// # Errors
-    /// It is not in the guest's memory, or not what the front-end says; the text says why.
     pub(super) fn start(
         shared: &Shared,
         addresses: Addresses,
@@ -114,9 +111,6 @@ impl Ring {
     }
 
     /// The guest's memory is mapped elsewhere now.
-    ///
-    /// # Errors
-    /// The ring is not in it.
     pub(super) fn move_to(&mut self, shared: &Shared) -> Result<(), String> {
         let [descriptors, available, used] = self.addresses.map(|address| shared.translate(address));
         let queue = &mut self.queue;

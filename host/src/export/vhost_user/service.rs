@@ -85,9 +85,6 @@ impl GuestListeners {
     }
 
     /// The state of all listeners, for a server that takes over.
-    ///
-    /// # Errors
-    /// The process has too many descriptors open.
     pub(super) fn held(&self) -> Report {
         let held = |listener: &Arc<GuestListener>| {
             let (mut says, mut named) = (Record::default(), Named::default());

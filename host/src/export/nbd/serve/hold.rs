@@ -61,9 +61,6 @@ impl Connection {
     }
 
     /// Its state while it stands still: a copy (hold.2). `None`: it is closed with this server (hold.4).
-    ///
-    /// # Errors
-    /// Why no other server can go on with it.
     pub(crate) fn held(&self, engine: &Engine, common: &Common) -> Result<Option<HeldClient>, String> {
         let fail = |why: &str| Err(format!("client {}: {why}", self.peer.shown));
         if self.has_keys() {

@@ -27,9 +27,6 @@ enum Came {
 
 impl Connection {
     /// Reads another server's report of a client; with it since when it is here. Unknown keys are reported.
-    ///
-    /// # Errors
-    /// It cannot be served here.
     pub(crate) fn resume(held: HeldClient, service: &Service) -> Result<(SystemTime, Resume), String> {
         let HeldClient { descriptors, mut says, bytes: mut input } = held;
         let fd = HeldClient::only(descriptors)?;

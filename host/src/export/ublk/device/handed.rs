@@ -8,9 +8,6 @@ use super::{BlockDevice, Maker};
 
 impl Maker<'_> {
     /// The device of an export as another server has it, which is to hand it over.
-    ///
-    /// # Errors
-    /// That server has none that could be handed over, or this one cannot serve it.
     pub(super) fn of_another(&mut self, is_it: impl Fn(&Info) -> bool) -> Result<BlockDevice, String> {
         let infos: Vec<_> =
             control::all().into_iter().filter_map(|id| self.control.info(id).ok()).filter(is_it).collect();

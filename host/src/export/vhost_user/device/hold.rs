@@ -54,9 +54,6 @@ impl FrontEnd {
     }
 
     /// Its state while it stands still: a copy (hold.2).
-    ///
-    /// # Errors
-    /// Why no other server can go on with it.
     pub(in super::super) fn held(&self, since: Option<SystemTime>) -> Result<HeldClient, String> {
         self.described(since).map_err(|why| format!("a virtual machine at export {:?}: {why}", self.export.name))
     }
@@ -111,9 +108,6 @@ impl FrontEnd {
 
     /// A front-end that another server hands over, as that server says. It stands still, and its rings are yet to be
     /// [started](Self::resume).
-    ///
-    /// # Errors
-    /// It cannot be served here.
     pub(in super::super) fn read(
         export: &Arc<Export>,
         says: &mut Record,

@@ -25,9 +25,6 @@ pub(super) struct Begin<'a> {
 
 impl Begin<'_> {
     /// Begins with a request; `false` if that must wait.
-    ///
-    /// # Errors
-    /// The guest is out of step; the text says how.
     pub(super) fn request(
         &mut self,
         engine: &mut Engine,
