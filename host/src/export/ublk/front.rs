@@ -55,22 +55,15 @@ impl Ublk {
         }
     }
 
-    fn welcome(&mut self, engine: &mut Engine, newcomer: Newcomer) {
-        let Newcomer { device, export, file, number, descriptors } = newcomer;
+    fn welcome(&mut self, engine: &mut Engine, mut newcomer: Newcomer) {
         // It may have changed on the way here.
-        let export = self.service.exports().get(export.id).cloned().unwrap_or(export);
-        let client = Client {
-            peer: device.path(),
-            export: Some(export.name.clone()),
-            since: SystemTime::now(),
-            unsent: Arc::default(),
-        };
-        let there = Arc::clone(&export);
-        let queue_slot = self
-            .queues
-            .take(|queue_slot| UblkQueue::new(engine, (device, file), export, (number, queue_slot), descriptors));
-        self.present.join(&there, queue_slot);
+        newcomer.export = self.service.exports().get(newcomer.export.id).cloned().unwrap_or(newcomer.export);
+        let (export, peer, number) = (Arc::clone(&newcomer.export), newcomer.device.path(), newcomer.number);
+        let queue_slot = self.queues.take(|queue_slot| UblkQueue::new(engine, newcomer, queue_slot));
+        self.present.join(&export, queue_slot);
         if number == 0 {
+            let (export, since) = (Some(export.name.clone()), SystemTime::now());
+            let client = Client { peer, export, since, unsent: Arc::default() };
             self.service.clients().insert((engine.context.0, CLIENTS + queue_slot), client);
         }
     }

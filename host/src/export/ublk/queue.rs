@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use fairlift_core::{Errno, Op, Outcome, StreamId};
 
-use super::device::{BlockDevice, Descriptors};
+use super::device::{BlockDevice, Descriptors, Newcomer};
 use super::proto::{self, Ask};
 use super::service::Tag;
 use crate::disk::engine::{Engine, News};
@@ -68,13 +68,8 @@ enum Slot {
 }
 
 impl UblkQueue {
-    pub(super) fn new(
-        engine: &mut Engine,
-        (device, file): (Arc<BlockDevice>, Arc<OwnedFd>),
-        export: Arc<Export>,
-        (number, queue_slot): (u16, usize),
-        descriptors: Descriptors,
-    ) -> Self {
+    pub(super) fn new(engine: &mut Engine, newcomer: Newcomer, queue_slot: usize) -> Self {
+        let Newcomer { device, export, file, number, descriptors } = newcomer;
         let depth = device.info.depth;
         let mut queue = Self {
             file,

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use fairlift_core::record::Record;
+
 use super::control::{Control, block_path};
 use super::device::{BlockDevice, Newcomer};
 use super::front;
@@ -118,16 +120,20 @@ impl Ublks {
         if *lock(&self.threads) > 0 {
             return Err("a block device is being started, resized or removed; try again in a moment".into());
         }
-        let all: Vec<_> = lock(&self.list).values().cloned().collect();
-        let (there, stays): (Vec<_>, Vec<_>) = all.iter().partition(|device| device.stays().is_none());
-        // A server that takes over has started none yet.
-        if let Some(why) = stays.iter().find(|device| !device.is_handed).and_then(|device| device.stays()) {
-            return Err(why);
+        let mut held = Vec::new();
+        for device in lock(&self.list).values() {
+            match device.stays() {
+                Some(why) if !device.is_handed => return Err(why),
+                None if device.is_there() == Ok(true) => {
+                    let mut says = Record::default();
+                    says.put("export", &device.name);
+                    says.put("id", &device.info.id);
+                    held.push(HeldClient { descriptors: Vec::new(), says, bytes: Vec::new() });
+                }
+                _ => {} // a server that takes over has started none yet
+            }
         }
-        let there = there.into_iter().filter(|device| device.is_there() == Ok(true));
-        Ok(there
-            .map(|device| HeldClient { descriptors: Vec::new(), says: device.handed(), bytes: Vec::new() })
-            .collect())
+        Ok(held)
     }
 
     /// Has a thread give orders; `false`: there can be none.

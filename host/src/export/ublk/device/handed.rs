@@ -1,7 +1,5 @@
 //! A device that another server hands over (blockdev.7).
 
-use fairlift_core::record::Record;
-
 use super::super::control::{self, block_path};
 use super::super::proto::{self, Info, State};
 use super::{BlockDevice, Maker};
@@ -26,14 +24,6 @@ impl Maker<'_> {
 }
 
 impl BlockDevice {
-    /// The device as the server is told that takes over.
-    pub(in super::super) fn handed(&self) -> Record {
-        let mut says = Record::default();
-        says.put("export", &self.name);
-        says.put("id", &self.info.id);
-        says
-    }
-
     /// Why another server could not take it over now.
     pub(in super::super) fn stays(&self) -> Option<String> {
         let (name, path) = (&self.name, self.path());
