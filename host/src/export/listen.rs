@@ -51,15 +51,12 @@ impl Listening {
     /// which it waits for connections: both servers have the same socket.
     pub(crate) fn adopt(listener: &Listener, fd: OwnedFd) -> Self {
         let bound = || SocketAddr::try_from(rustix::net::getsockname(&fd).ok()?).ok();
-        let name = match &listener.address {
-            Address::Tcp(_) => bound().map(|address| format!("tcp:{address}")),
-            _ => None,
+        let (name, path) = match &listener.address {
+            Address::Tcp(_) => (bound().map(|address| format!("tcp:{address}")), None),
+            Address::Unix(path) => (None, Some(path.clone())),
+            Address::Inherited(_) => (None, None),
         };
         let name = name.unwrap_or_else(|| listener.address.to_string());
-        let path = match &listener.address {
-            Address::Unix(path) => Some(path.clone()),
-            _ => None,
-        };
         Self { fd, tls: listener.tls, name, path, owns_file: AtomicBool::new(false) }
     }
 
