@@ -52,7 +52,6 @@ const FEATURES: [(&str, bool); 19] = [
 ];
 
 /// Features by name; those without one by their number.
-#[must_use]
 pub(super) fn names(features: u64) -> String {
     let name = |bit: usize| FEATURES.get(bit).map_or_else(|| format!("bit {bit}"), |(name, _)| (*name).to_owned());
     (0..64).filter(|bit| features >> bit & 1 != 0).map(name).collect::<Vec<_>>().join(" ")
@@ -99,7 +98,6 @@ const fn ioctl(direction: u32, number: u32, bytes: usize) -> u32 {
 
 /// An order's bytes: its device (`u32::MAX`: none yet), the address of its data, and one number. Of `len` bytes at `addr` the first `path`
 /// are the path of the device's own file.
-#[must_use]
 pub(super) fn control(dev: u32, addr: u64, len: u16, data: u64, path: u16) -> [u8; CONTROL_ROOM] {
     let mut bytes = [0; CONTROL_ROOM];
     let mut put = Put(&mut bytes, 0);
@@ -147,7 +145,6 @@ pub(super) struct Info {
 pub(super) const INFO: usize = 64;
 
 impl Info {
-    #[must_use]
     pub(super) fn bytes(&self) -> [u8; INFO] {
         let mut bytes = [0; INFO];
         let mut put = Put(&mut bytes, 0);
@@ -156,7 +153,6 @@ impl Info {
         bytes
     }
 
-    #[must_use]
     pub(super) fn read(bytes: &[u8; INFO]) -> Self {
         Self {
             queues: at(bytes, 0),
@@ -195,7 +191,6 @@ impl Info {
         Ok(())
     }
 
-    #[must_use]
     pub(super) const fn state(&self) -> State {
         match self.state {
             0 => State::Dead,
@@ -219,7 +214,6 @@ pub(super) enum State {
 }
 
 impl State {
-    #[must_use]
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Dead => "dead",
@@ -250,7 +244,6 @@ pub(super) const PARAMS: usize = 60;
 const RANGE_MAX: u32 = !0xffff;
 
 impl Params {
-    #[must_use]
     pub(super) fn bytes(&self) -> [u8; PARAMS] {
         const BASIC: u32 = 1;
         const DISCARD: u32 = 1 << 1;
@@ -271,7 +264,6 @@ impl Params {
     }
 
     /// The driver's answer to [`Order::GET_PARAMS`].
-    #[must_use]
     pub(super) fn read(bytes: &[u8; PARAMS]) -> Self {
         let has = |bit: u32| at::<u32>(bytes, 8) >> bit & 1 != 0;
         Self {
@@ -327,7 +319,6 @@ pub(super) enum Ask {
 }
 
 impl Ask {
-    #[must_use]
     pub(super) const fn code(self) -> u32 {
         ioctl(3, self as u32, COMMAND)
     }
@@ -337,7 +328,6 @@ impl Ask {
 pub(super) const COMMAND: usize = 16;
 
 /// A command's bytes: whose request it is, how that ended, and where its data is.
-#[must_use]
 pub(super) fn command(queue: u16, tag: u16, result: i32, addr: u64) -> [u8; COMMAND] {
     let mut bytes = [0; COMMAND];
     Put(&mut bytes, 0).put(queue).put(tag).put(result).put(addr);
