@@ -72,7 +72,7 @@ pub(crate) struct BlockDevice {
     is_live: AtomicBool,
     /// Its queues begin with nothing more: what is asked is for another server.
     pub(super) is_left: AtomicBool,
-    why_not: Mutex<Option<String>>,
+    pub(super) why_not: Mutex<Option<String>>,
     /// blockdev.5
     at_work: Mutex<Stage>,
 }
@@ -308,10 +308,6 @@ impl BlockDevice {
             self.grow(export);
         }
         Ok(())
-    }
-
-    pub(super) fn fails(&self, why: String) {
-        *lock(&self.why_not) = Some(why);
     }
 
     /// Leaves it for the next server. A device that was not started is of no use to that.

@@ -30,7 +30,6 @@ pub(crate) struct Ublk {
     /// Reads that have ended: the kernel copies from their memory when it takes the collected commands.
     spent: Vec<usize>,
     present: Present,
-    draining: bool,
     /// Queues begin with nothing: another server is to have them, or hands them over.
     holds: bool,
 }
@@ -48,7 +47,6 @@ impl Ublk {
             ending: Vec::new(),
             spent: Vec::new(),
             present: Present::new(&service.exports()),
-            draining: false,
             holds: service.hold.is_on(),
             service,
             common,
@@ -164,11 +162,7 @@ impl Front for Ublk {
     }
 
     fn is_over(&self, _engine: &Engine) -> bool {
-        self.draining
-            && self.newcomers.is_empty()
-            && self.queues.are_empty()
-            && self.spent.is_empty()
-            && self.common.has_drained()
+        self.newcomers.is_empty() && self.queues.are_empty() && self.spent.is_empty() && self.common.has_drained()
     }
 }
 
@@ -184,7 +178,6 @@ impl Clients for Ublk {
     }
 
     fn drain(&mut self, _engine: &mut Engine) {
-        self.draining = true;
         self.common.drain();
     }
 

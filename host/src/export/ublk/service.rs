@@ -82,7 +82,7 @@ impl Ublks {
 
     fn could_not_start(&self, device: &BlockDevice, why: String, must: bool) {
         tracing::error!("export {:?}: {why}", device.name);
-        device.fails(why.clone());
+        *lock(&device.why_not) = Some(why.clone());
         let service = &self.service;
         stop(service, device);
         if must && !service.draining.load(Ordering::Acquire) {

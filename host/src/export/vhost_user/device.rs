@@ -316,9 +316,8 @@ impl FrontEnd {
                 return;
             }
         };
-        if let Slot { op: Op::Read, bounce: Some(guest), .. } = ring.slot(head)
-            && outcome == Outcome::Done
-        {
+        let Slot { op, status, written, bounce } = ring.end(head);
+        if let (Op::Read, Some(guest), Outcome::Done) = (op, bounce, outcome) {
             let mut bytes = engine.memory(ticket).bytes();
             for slice in guest.slices() {
                 let (part, rest) = bytes.split_at(slice.len());
@@ -327,7 +326,6 @@ impl FrontEnd {
             }
         }
         engine.release(ticket);
-        let Slot { op, status, written, .. } = ring.end(head);
         let (code, written) = match outcome {
             Outcome::Done => (blk::VIRTIO_BLK_S_OK as u8, written),
             Outcome::Failed(errno) => {

@@ -206,10 +206,6 @@ impl Ring {
         self.in_flight += 1;
     }
 
-    pub(super) fn slot(&self, head: u16) -> &Slot {
-        self.slots[usize::from(head)].as_ref().expect("news is of a request in flight")
-    }
-
     /// The requests under way have ended.
     pub(super) fn end(&mut self, head: u16) -> Slot {
         self.in_flight -= 1;
