@@ -284,14 +284,13 @@ impl UblkQueue {
         self.serving == 0 && !self.slots.iter().any(|slot| matches!(slot, Slot::Filling(_)))
     }
 
-    /// Gives back what it still has; it is over. Answers how many commands the kernel still has, which name its slot.
-    pub(super) fn close(&mut self, engine: &mut Engine) -> usize {
-        for slot in std::mem::take(&mut self.slots) {
+    /// Gives back what it still has; it is over.
+    pub(super) fn close(self, engine: &mut Engine) {
+        for slot in self.slots {
             if let Slot::Filled(buffer, _) = slot {
                 engine.pool.put(buffer);
             }
         }
         self.export.remove_stream(engine, self.stream);
-        self.commands
     }
 }

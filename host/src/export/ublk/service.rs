@@ -328,7 +328,7 @@ const NUMBER: u64 = 2;
 pub(super) const TICKET: u64 = NUMBER << OF_TICKET;
 const EVENT: u64 = NUMBER << OF_EVENT;
 
-/// A request of a queue, by the queue's place at its worker.
+/// A request of a queue, by the queue's number at its worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tag {
     pub(super) queue_slot: usize,
