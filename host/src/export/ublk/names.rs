@@ -70,10 +70,8 @@ pub(super) fn all() -> BTreeMap<u32, String> {
 
 /// Takes away the links of a device that is gone.
 pub(super) fn forget(id: u32) {
-    if let Some(name) = all().get(&id)
-        && !Path::new(&block_path(id)).exists()
-    {
-        unset(&Path::new(PLACE).join(name), id);
+    if !Path::new(&block_path(id)).exists() {
+        links().filter(|(_, of)| *of == id).for_each(|(link, _)| unset(&link, id));
     }
 }
 

@@ -266,15 +266,11 @@ impl Connection {
 
     /// The replies that the kernel has not taken, one after the other, and the memory of their payloads.
     pub(super) fn unsent(&self, engine: &Engine) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for replies in [&self.sending, &self.out] {
-            replies.pieces(engine).for_each(|piece| bytes.extend_from_slice(piece));
-            if std::ptr::eq(replies, &self.sending) {
-                let left = |sent: &Sent| sent.iovecs[sent.next..].iter().map(|piece| piece.iov_len).sum::<usize>();
-                let left = self.sent.as_deref().map_or(0, left);
-                bytes.drain(..bytes.len() - left);
-            }
-        }
+        let mut bytes = self.sending.pieces(engine).collect::<Vec<_>>().concat();
+        let left = |sent: &Sent| sent.iovecs[sent.next..].iter().map(|piece| piece.iov_len).sum::<usize>();
+        let left = self.sent.as_deref().map_or(0, left);
+        bytes.drain(..bytes.len() - left);
+        self.out.pieces(engine).for_each(|piece| bytes.extend_from_slice(piece));
         bytes
     }
 

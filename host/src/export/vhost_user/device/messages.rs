@@ -247,7 +247,8 @@ impl FrontEnd {
     pub(super) fn start(&mut self, engine: &mut Engine, number: usize) -> Result<(), String> {
         let on = !config::speaks_of_features(self.features);
         let vring = &mut self.vrings[number];
-        let (Some(addresses), true, true) = (vring.addresses, vring.kick.is_set(), vring.enabled || on) else {
+        let (Some(addresses), true, true) = (vring.addresses, vring.kick.descriptor().is_some(), vring.enabled || on)
+        else {
             return Ok(());
         };
         if vring.ring.is_some() {
