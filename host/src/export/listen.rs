@@ -7,13 +7,14 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Access as FileAccess, AtFlags, CWD, Mode, accessat};
 use rustix::net::sockopt;
 use rustix::process::umask;
 
+use super::patiently;
 use crate::Error;
 use crate::access::{Access, Cgroup, Peer};
 use crate::config::{Address, Listener, SocketMode, Tls};
@@ -182,7 +183,11 @@ impl Address {
 }
 
 fn tcp(address: SocketAddr) -> Result<TcpListener, String> {
-    patiently(|| TcpListener::bind(address)).map_err(|error| match error.kind() {
+    // A server that has just been killed has its sockets until the kernel has ended its requests.
+    let is_in_use = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+    let bound =
+        patiently((Duration::from_secs(1), Duration::from_millis(20)), is_in_use, || TcpListener::bind(address));
+    bound.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => "the port is in use by another server".into(),
         io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 need privileges"),
         _ => error.to_string(),
@@ -265,20 +270,6 @@ fn why_kept() -> &'static str {
          \"CAP_FOWNER\"], or use mode=0666 in a directory that only permitted users can enter"
     } else {
         "root may give it to anybody, another user to a group that it is in"
-    }
-}
-
-/// Binds, and if the address is in use tries again for a second: a server that has just been killed has its sockets until
-/// the kernel has ended its requests.
-fn patiently<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
-    let start = Instant::now();
-    loop {
-        match bind() {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && start.elapsed() < Duration::from_secs(1) => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            result => return result,
-        }
     }
 }
 

@@ -15,7 +15,9 @@ pub(crate) mod service;
 pub mod ublk;
 pub mod vhost_user;
 
+use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fairlift_core::stats::Stats;
 use fairlift_core::{Extent, GroupId, Op, Priority, Sector, Stream, StreamId};
@@ -99,6 +101,21 @@ fn narrowed(export: &Arc<Export>, right: Right) -> Arc<Export> {
     match right {
         Right::Read if !export.read_only => Arc::new(Export { read_only: true, ..Export::clone(export) }),
         Right::Read | Right::Write => Arc::clone(export),
+    }
+}
+
+/// Tries something again, with a pause in between, while it fails in a way that may pass and the time is not over.
+fn patiently<T>(
+    (patience, pause): (Duration, Duration),
+    may_pass: impl Fn(&io::Error) -> bool,
+    mut work: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
+    let until = Instant::now() + patience;
+    loop {
+        match work() {
+            Err(error) if Instant::now() < until && may_pass(&error) => std::thread::sleep(pause),
+            result => return result,
+        }
     }
 }
 

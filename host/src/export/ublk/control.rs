@@ -6,11 +6,12 @@
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use super::proto::{self, INFO, Info, Order, PARAMS, Params};
+use crate::export::patiently;
 
 const PLACE: &str = "/dev/ublk-control";
 
@@ -151,22 +152,15 @@ impl Control {
 
     /// Takes a device that has no server for this process; waits, for so long at most, until the one that had it is gone.
     pub(super) fn take_over(&mut self, dev: &Info, patience: Duration) -> io::Result<()> {
-        let until = Instant::now() + patience;
-        loop {
-            match self.tell(Order::START_USER_RECOVERY, dev, 0) {
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < until => {
-                    std::thread::sleep(AGAIN)
-                }
-                // Another server began with it and died before it had the first queue: the driver is as far as we want it.
-                Err(error)
-                    if error.raw_os_error() == Some(libc::EINVAL)
-                        && self.info(dev.id).is_ok_and(|info| info.state() == proto::State::Quiesced) =>
-                {
-                    return Ok(());
-                }
-                other => return other,
+        let is_busy = |error: &io::Error| error.kind() == ErrorKind::ResourceBusy;
+        let taken = patiently((patience, AGAIN), is_busy, || self.tell(Order::START_USER_RECOVERY, dev, 0));
+        taken.or_else(|error| match error.kind() {
+            // Another server began with it and died before it had the first queue: the driver is as far as we want it.
+            ErrorKind::InvalidInput if self.info(dev.id).is_ok_and(|info| info.state() == proto::State::Quiesced) => {
+                Ok(())
             }
-        }
+            _ => Err(error),
+        })
     }
 }
 

@@ -35,7 +35,7 @@ use crate::config::{Backing, WayIn as _};
 use crate::export::offer::Offer;
 use crate::export::present::Newcomers;
 use crate::export::service::Service;
-use crate::export::{DeviceView, Export};
+use crate::export::{DeviceView, Export, patiently};
 use crate::sync::{Mutex, lock};
 
 /// For how long a device's last server may take to die. Chosen: as long as its lock on a file is waited for.
@@ -554,30 +554,17 @@ fn not_added(error: &io::Error, wanted: &Info) -> String {
 
 /// Opens a device's own file, once it is there and ours.
 fn open(path: &str) -> io::Result<File> {
-    patiently(|| File::options().read(true).write(true).open(path))
+    patiently((FILE, AGAIN), udev_may_give, || File::options().read(true).write(true).open(path))
 }
 
 /// Waits until a device's own file is there and ours.
 fn until_ours(path: &str) -> io::Result<()> {
     use rustix::fs::Access;
-    patiently(|| Ok(rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK)?))
+    patiently((FILE, AGAIN), udev_may_give, || Ok(rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK)?))
 }
 
-/// Tries it again while udev may still be about to give us a file.
-fn patiently<T>(work: impl Fn() -> io::Result<T>) -> io::Result<T> {
-    let until = Instant::now() + FILE;
-    loop {
-        match work() {
-            Err(error)
-                if Instant::now() < until
-                    && ([ErrorKind::NotFound, ErrorKind::PermissionDenied].contains(&error.kind())
-                        || error.raw_os_error() == Some(libc::EBUSY)) =>
-            {
-                std::thread::sleep(AGAIN);
-            }
-            other => return other,
-        }
-    }
+fn udev_may_give(error: &io::Error) -> bool {
+    [ErrorKind::NotFound, ErrorKind::PermissionDenied, ErrorKind::ResourceBusy].contains(&error.kind())
 }
 
 /// The exclusive holder of a block device.
