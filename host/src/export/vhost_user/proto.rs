@@ -74,7 +74,7 @@ pub enum Request {
     GetConfig { offset: u32, size: u32, flags: u32 },
     SetConfig { offset: u32, data: Vec<u8> },
     GetInflight { queues: u16, size: u16 },
-    SetInflight { bytes: u64, offset: u64, queues: u16, size: u16 },
+    SetInflight { offset: u64, queues: u16, size: u16 },
     SetBackendRequests,
 }
 
@@ -105,45 +105,44 @@ impl Request {
         let unknown = || format!("message {}, which is none of a block device's", header.code);
         let code = FrontendReq::try_from(header.code).map_err(|_| unknown())?;
         let payload = Payload { code, bytes: payload };
-        let request =
-            match code {
-                FrontendReq::GET_FEATURES => payload.empty(Self::GetFeatures),
-                FrontendReq::SET_FEATURES => payload.number().map(Self::SetFeatures),
-                FrontendReq::SET_OWNER => payload.empty(Self::SetOwner),
-                FrontendReq::RESET_OWNER => payload.empty(Self::ResetOwner),
-                FrontendReq::SET_MEM_TABLE => payload.memory().map(Self::SetMemTable),
-                FrontendReq::SET_VRING_NUM => payload.ring(|ring, size| Self::SetVringNum { ring, size }),
-                FrontendReq::SET_VRING_ADDR => payload.addresses(),
-                FrontendReq::SET_VRING_BASE => payload.ring(|ring, base| Self::SetVringBase { ring, base }),
-                FrontendReq::GET_VRING_BASE => payload.ring(|ring, _| Self::GetVringBase { ring }),
-                FrontendReq::SET_VRING_KICK => {
-                    payload.event(|ring, with_descriptor| Self::SetVringKick { ring, with_descriptor })
-                }
-                FrontendReq::SET_VRING_CALL => {
-                    payload.event(|ring, with_descriptor| Self::SetVringCall { ring, with_descriptor })
-                }
-                FrontendReq::SET_VRING_ERR => {
-                    payload.event(|ring, with_descriptor| Self::SetVringErr { ring, with_descriptor })
-                }
-                FrontendReq::GET_PROTOCOL_FEATURES => payload.empty(Self::GetProtocolFeatures),
-                FrontendReq::SET_PROTOCOL_FEATURES => payload.number().map(Self::SetProtocolFeatures),
-                FrontendReq::GET_QUEUE_NUM => payload.empty(Self::GetQueueNum),
-                FrontendReq::SET_VRING_ENABLE => payload.ring(|ring, on| Self::SetVringEnable { ring, on: on != 0 }),
-                FrontendReq::GET_CONFIG => payload
-                    .config()
-                    .map(|(VhostUserConfig { offset, size, flags }, _)| Self::GetConfig { offset, size, flags }),
-                FrontendReq::SET_CONFIG => payload
-                    .config()
-                    .map(|(config, data)| Self::SetConfig { offset: config.offset, data: data.to_vec() }),
-                FrontendReq::GET_INFLIGHT_FD => {
-                    payload.inflight().map(|(_, _, queues, size)| Self::GetInflight { queues, size })
-                }
-                FrontendReq::SET_INFLIGHT_FD => payload
-                    .inflight()
-                    .map(|(bytes, offset, queues, size)| Self::SetInflight { bytes, offset, queues, size }),
-                FrontendReq::SET_BACKEND_REQ_FD => payload.empty(Self::SetBackendRequests),
-                _ => return Err(unknown()),
-            }?;
+        let request = match code {
+            FrontendReq::GET_FEATURES => payload.empty(Self::GetFeatures),
+            FrontendReq::SET_FEATURES => payload.number().map(Self::SetFeatures),
+            FrontendReq::SET_OWNER => payload.empty(Self::SetOwner),
+            FrontendReq::RESET_OWNER => payload.empty(Self::ResetOwner),
+            FrontendReq::SET_MEM_TABLE => payload.memory().map(Self::SetMemTable),
+            FrontendReq::SET_VRING_NUM => payload.ring(|ring, size| Self::SetVringNum { ring, size }),
+            FrontendReq::SET_VRING_ADDR => payload.addresses(),
+            FrontendReq::SET_VRING_BASE => payload.ring(|ring, base| Self::SetVringBase { ring, base }),
+            FrontendReq::GET_VRING_BASE => payload.ring(|ring, _| Self::GetVringBase { ring }),
+            FrontendReq::SET_VRING_KICK => {
+                payload.event(|ring, with_descriptor| Self::SetVringKick { ring, with_descriptor })
+            }
+            FrontendReq::SET_VRING_CALL => {
+                payload.event(|ring, with_descriptor| Self::SetVringCall { ring, with_descriptor })
+            }
+            FrontendReq::SET_VRING_ERR => {
+                payload.event(|ring, with_descriptor| Self::SetVringErr { ring, with_descriptor })
+            }
+            FrontendReq::GET_PROTOCOL_FEATURES => payload.empty(Self::GetProtocolFeatures),
+            FrontendReq::SET_PROTOCOL_FEATURES => payload.number().map(Self::SetProtocolFeatures),
+            FrontendReq::GET_QUEUE_NUM => payload.empty(Self::GetQueueNum),
+            FrontendReq::SET_VRING_ENABLE => payload.ring(|ring, on| Self::SetVringEnable { ring, on: on != 0 }),
+            FrontendReq::GET_CONFIG => payload
+                .config()
+                .map(|(VhostUserConfig { offset, size, flags }, _)| Self::GetConfig { offset, size, flags }),
+            FrontendReq::SET_CONFIG => {
+                payload.config().map(|(config, data)| Self::SetConfig { offset: config.offset, data: data.to_vec() })
+            }
+            FrontendReq::GET_INFLIGHT_FD => {
+                payload.inflight().map(|(_, queues, size)| Self::GetInflight { queues, size })
+            }
+            FrontendReq::SET_INFLIGHT_FD => {
+                payload.inflight().map(|(offset, queues, size)| Self::SetInflight { offset, queues, size })
+            }
+            FrontendReq::SET_BACKEND_REQ_FD => payload.empty(Self::SetBackendRequests),
+            _ => return Err(unknown()),
+        }?;
         let wanted = request.descriptors();
         if descriptors != wanted {
             return Err(format!("{code:?} with {descriptors} descriptors, where {wanted} belong to it"));
@@ -236,8 +235,8 @@ impl Payload<'_> {
         Ok((config, data))
     }
 
-    /// Tables of requests under way: how many bytes, where, for how many queues of which size.
-    fn inflight(&self) -> Result<(u64, u64, u16, u16), String> {
+    /// Tables of requests under way: where, for how many queues of which size.
+    fn inflight(&self) -> Result<(u64, u16, u16), String> {
         // Front-ends send it with or without the padding at its end.
         let mut whole = [0; size_of::<VhostUserInflight>()];
         if !(20..=whole.len()).contains(&self.bytes.len()) {
@@ -248,7 +247,7 @@ impl Payload<'_> {
         if !table.is_valid() {
             return Err(format!("{:?} for no queue", self.code));
         }
-        Ok((table.mmap_size, table.mmap_offset, table.num_queues, table.queue_size))
+        Ok((table.mmap_offset, table.num_queues, table.queue_size))
     }
 }
 
@@ -366,7 +365,7 @@ mod tests {
     #[test]
     fn an_in_flight_table_comes_with_or_without_its_padding() {
         let payload = inflight(4096, 2, 128);
-        let wanted = Request::SetInflight { bytes: 4096, offset: 0, queues: 2, size: 128 };
+        let wanted = Request::SetInflight { offset: 0, queues: 2, size: 128 };
         for len in [20, 24] {
             assert_eq!(read(32, &payload[..len], 1), Ok(wanted.clone()));
         }

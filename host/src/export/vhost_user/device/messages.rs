@@ -126,7 +126,7 @@ impl FrontEnd {
                 _ => return Err(format!("{} bytes at {offset}: only the write cache can be set", data.len())),
             },
             Request::GetInflight { queues, size } => return self.make_tables(queues, size),
-            Request::SetInflight { offset, queues, size, .. } => {
+            Request::SetInflight { offset, queues, size } => {
                 config::check_tables(queues, size)?;
                 let tables = Inflight::open(descriptor(), offset, queues, size)?;
                 self.write_back &= tables.write_back(); // inflight.3
