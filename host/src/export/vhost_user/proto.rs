@@ -107,7 +107,7 @@ impl Request {
         let payload = Payload { code, bytes: payload };
         let request = match code {
             FrontendReq::GET_FEATURES => payload.empty(Self::GetFeatures),
-            FrontendReq::SET_FEATURES => payload.number().map(Self::SetFeatures),
+            FrontendReq::SET_FEATURES => payload.only().map(Self::SetFeatures),
             FrontendReq::SET_OWNER => payload.empty(Self::SetOwner),
             FrontendReq::RESET_OWNER => payload.empty(Self::ResetOwner),
             FrontendReq::SET_MEM_TABLE => payload.memory().map(Self::SetMemTable),
@@ -125,7 +125,7 @@ impl Request {
                 payload.event(|ring, with_descriptor| Self::SetVringErr { ring, with_descriptor })
             }
             FrontendReq::GET_PROTOCOL_FEATURES => payload.empty(Self::GetProtocolFeatures),
-            FrontendReq::SET_PROTOCOL_FEATURES => payload.number().map(Self::SetProtocolFeatures),
+            FrontendReq::SET_PROTOCOL_FEATURES => payload.only().map(Self::SetProtocolFeatures),
             FrontendReq::GET_QUEUE_NUM => payload.empty(Self::GetQueueNum),
             FrontendReq::SET_VRING_ENABLE => payload.ring(|ring, on| Self::SetVringEnable { ring, on: on != 0 }),
             FrontendReq::GET_CONFIG => payload
@@ -187,10 +187,6 @@ impl Payload<'_> {
         if self.bytes.is_empty() { Ok(request) } else { Err(self.misfit()) }
     }
 
-    fn number(&self) -> Result<u64, String> {
-        self.only()
-    }
-
     /// A ring, and a number.
     fn ring(&self, to: impl FnOnce(u32, u32) -> Request) -> Result<Request, String> {
         let VhostUserVringState { index, num } = self.only()?;
@@ -199,7 +195,7 @@ impl Payload<'_> {
 
     /// A ring, and whether there is a descriptor.
     fn event(&self, to: impl FnOnce(u32, bool) -> Request) -> Result<Request, String> {
-        let value = self.number()?;
+        let value: u64 = self.only()?;
         Ok(to((value & 0xff) as u32, value & NO_DESCRIPTOR == 0))
     }
 
