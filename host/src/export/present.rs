@@ -103,7 +103,7 @@ impl Present {
                     known.clone_from(there);
                     Fate::Changed(Arc::clone(there))
                 }
-                None => Fate::Removed(exports.how(*id)),
+                None => Fate::Removed(exports.leaving.get(id).copied().unwrap_or_default()),
             };
             present.extend(clients.iter().map(|client| (*client, fate.clone())));
         }

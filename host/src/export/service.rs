@@ -26,12 +26,12 @@ pub(crate) struct Exports {
     pub(crate) list: Vec<Arc<Export>>,
     pub(crate) access: Arc<Access>,
     /// Those that were removed and that clients may still be connected to, and how these leave.
-    pub(crate) leaving: Vec<(u64, Leave)>,
+    pub(crate) leaving: BTreeMap<u64, Leave>,
     lists: Lists,
 }
 
 impl Exports {
-    pub(crate) fn new(list: Vec<Arc<Export>>, access: Arc<Access>, leaving: Vec<(u64, Leave)>) -> Self {
+    pub(crate) fn new(list: Vec<Arc<Export>>, access: Arc<Access>, leaving: BTreeMap<u64, Leave>) -> Self {
         Self { list, access, leaving, lists: Lists::default() }
     }
 
@@ -43,11 +43,6 @@ impl Exports {
     /// The export of a number, as it is now: their numbers rise in the order in which they came.
     pub(crate) fn get(&self, id: u64) -> Option<&Arc<Export>> {
         self.list.binary_search_by_key(&id, |export| export.id).ok().map(|at| &self.list[at])
-    }
-
-    /// How clients leave an export that was removed.
-    pub(crate) fn how(&self, id: u64) -> Leave {
-        self.leaving.iter().find(|(leaving, _)| *leaving == id).map_or(Leave::Drain, |(_, how)| *how)
     }
 }
 

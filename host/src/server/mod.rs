@@ -493,7 +493,7 @@ impl Server {
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let listeners = Listeners::new(listeners, config.tls);
         let access = Arc::new(Access::new(&config.clients, &config.revoked, &Access::default()));
-        let published = Exports::new(exports.clone(), access, Vec::new());
+        let published = Exports::new(exports.clone(), access, BTreeMap::new());
         let holds = taking.is_some();
         let service = Arc::new(Service::new(published, listeners, limits, Arc::clone(&notifiers), holds));
         let served = Arc::new(Served::new(service));
