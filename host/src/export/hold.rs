@@ -77,7 +77,6 @@ impl HeldClient {
         says.put("since_ms", &since.map(|since| since.as_millis() as u64));
     }
 
-    /// The same, read.
     pub(crate) fn take_peer(
         says: &mut Record,
         socket: &OwnedFd,
@@ -152,7 +151,6 @@ impl Hold {
 
     // ---- for workers ----
 
-    /// Whether clients are to be held.
     pub(crate) fn is_on(&self) -> bool {
         !self.epoch().is_multiple_of(2)
     }

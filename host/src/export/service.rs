@@ -86,7 +86,6 @@ impl Missed {
         }
     }
 
-    /// One name alone.
     pub(crate) fn one(name: &str) -> Self {
         Self { first: vec![name.to_owned()], count: 1 }
     }
@@ -114,7 +113,6 @@ pub(crate) enum Encryption {
     Bound = 1,
     /// This process, until the kernel takes them ([`kernel::ktls`](crate::kernel::ktls)).
     Process,
-    /// The kernel.
     Kernel,
 }
 

@@ -100,7 +100,6 @@ pub(crate) struct Nbd {
     accept_again: VecDeque<(Instant, usize)>,
     /// Listeners that are to rest, whose last completion has not come.
     resting: BTreeSet<usize>,
-    /// Since when we have been draining.
     draining: Option<Instant>,
     /// Clients are held, for another server or until one hands them over.
     holds: bool,

@@ -621,7 +621,6 @@ impl Connection {
         engine.submit_late(export.disk, bio, waited.0, waited.1);
     }
 
-    /// Answers a request that changes nothing.
     #[cold]
     fn reply_no_change(&mut self, header: &RequestHeader) -> Result<(), Lack> {
         let &Session { structured, extended, .. } = self.session();

@@ -24,7 +24,6 @@ const AGAIN: Duration = Duration::from_millis(2);
 pub(super) struct Control {
     file: File,
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
-    /// The abilities of the driver.
     pub(super) features: u64,
 }
 

@@ -52,7 +52,6 @@ const DEPTH: u16 = 128;
 const MARK: u64 = 0xfa17 << 48;
 
 pub(crate) struct BlockDevice {
-    /// The driver's record of it.
     pub(super) info: Info,
     pub(super) ublk: Ublk,
     /// The number of its export.
@@ -406,7 +405,6 @@ impl BlockDevice {
     }
 }
 
-/// The driver, the settings and the export that a device is made from.
 struct Maker<'a> {
     control: Control,
     ublk: &'a Ublk,

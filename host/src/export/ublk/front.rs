@@ -164,7 +164,6 @@ impl Front for Ublk {
         !self.waiting.is_empty()
     }
 
-    /// The buffers of reads are given back.
     fn make_room(&mut self, engine: &mut Engine) {
         if !self.spent.is_empty() {
             engine.ring.submit();

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 
 use super::control::block_path;
 
-/// The directory of the links.
 const PLACE: &str = "/dev/fairlift";
 
 /// The link of an export: its name, with characters that udev would not have in one written as `\x2f`; `None`: no file can be called so.

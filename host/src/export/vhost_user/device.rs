@@ -176,7 +176,6 @@ impl FrontEnd {
         self.shared.as_ref().is_some_and(|shared| shared.guest.is_gone())
     }
 
-    /// Whether nothing is left to do for it.
     pub(super) fn is_over(&self) -> bool {
         let quiet = |vring: &Vring| {
             vring.kick.polled.is_none() && !vring.calling && vring.ring.as_ref().is_none_or(|ring| ring.in_flight == 0)

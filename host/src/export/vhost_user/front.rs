@@ -218,7 +218,6 @@ impl VhostUser {
         number
     }
 
-    /// A front-end that another server has handed over.
     fn resume(&mut self, engine: &mut Engine, Resumed { export, since, mut device }: Resumed) {
         let number = self.join(engine.context, &export, device.peer.shown.clone(), since);
         device.resume(engine, number);

@@ -21,7 +21,6 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// One more, once again.
     pub(super) fn add(&mut self, name: impl Into<String>, descriptor: BorrowedFd<'_>) -> Result<(), String> {
         self.descriptors.push(descriptor.try_clone_to_owned().map_err(|error| error.to_string())?);
         self.names.push(name.into());
@@ -42,7 +41,6 @@ impl Named {
         }
     }
 
-    /// The first of a name.
     pub(super) fn take(&mut self, name: &str) -> Option<OwnedFd> {
         let at = self.names.iter().position(|there| there == name)?;
         self.names.remove(at);

@@ -55,7 +55,6 @@ fn stride(size: u16) -> usize {
 }
 
 impl Inflight {
-    /// New tables, with nothing under way.
     pub(super) fn new(queues: u16, size: u16) -> std::io::Result<Self> {
         let file = memfd_create("inflight", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, bytes(queues, size) as u64)?;
@@ -121,7 +120,6 @@ pub(super) struct Table {
     tables: Arc<Inflight>,
     start: usize,
     size: u16,
-    /// Counts what is taken.
     taken: u64,
 }
 

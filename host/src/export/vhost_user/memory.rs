@@ -22,7 +22,6 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Maps what is shared.
     pub(super) fn map(mut regions: Vec<Region>, files: Vec<OwnedFd>) -> Result<Self, String> {
         let mut parts: Vec<_> = regions.iter().copied().zip(files).collect();
         parts.sort_by_key(|(region, _)| region.guest);
@@ -48,7 +47,6 @@ impl Shared {
         Ok(Self { regions, guest: Arc::new(Machine::new(guest)) })
     }
 
-    /// The regions, each with its file.
     pub(super) fn regions(&self) -> impl Iterator<Item = (&Region, BorrowedFd<'_>)> {
         // Both are in the order of the guest's addresses.
         let both = self.regions.iter().zip(self.guest.iter());

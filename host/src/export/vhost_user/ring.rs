@@ -125,7 +125,6 @@ impl Ring {
         Ok(())
     }
 
-    /// Where its table of descriptors is, and how many it has.
     pub(super) fn descriptors(&self) -> (GuestAddress, u16) {
         (GuestAddress(self.queue.desc_table()), self.queue.size())
     }

@@ -112,7 +112,6 @@ impl Connection {
         }
     }
 
-    /// Gives back what a command held.
     #[inline(always)]
     pub(super) fn release(&mut self, engine: &mut Engine, number: usize) {
         self.commands -= 1;
@@ -182,7 +181,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Answers with the result of a lane.
     fn reply_status(&mut self, header: &RequestHeader, memory: &Memory, outcome: Outcome) {
         match (outcome, memory) {
             (Outcome::Done, Memory::Map(runs)) => self.reply_runs(header, Some(runs)),
@@ -345,7 +343,6 @@ fn is_zero(bytes: &[u8]) -> bool {
     }
 }
 
-/// How many runs of a context a block status answers at most.
 fn runs_at_most(flags: u16) -> usize {
     if flags & proto::CMD_FLAG_REQ_ONE != 0 { 1 } else { RUNS }
 }

@@ -49,7 +49,6 @@ impl Records {
     /// Kind, version, and the length of the rest (RFC 8446, 5.1).
     const HEADER: usize = 5;
 
-    /// Bytes have come.
     fn pass(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.got < Self::HEADER {
