@@ -332,10 +332,13 @@ impl Connection {
     }
 
     fn take_plain(&mut self, engine: &mut Engine, common: &mut Common, mut bytes: &[u8]) {
-        let serving = matches!(self.phase, Phase::Serving(_));
-        if serving && !self.input.is_empty() && self.held_back.is_none() && self.receiving == Receiving::Header {
+        let is_in_header = !self.input.is_empty() && self.held_back.is_none() && self.receiving == Receiving::Header;
+        if let Phase::Serving(Serving { session, .. }) = &self.phase
+            && is_in_header
+        {
             // The header that was begun is completed first, so that the rest need not be copied.
-            let missing = self.header_len().saturating_sub(self.input.len()).min(bytes.len());
+            let len = if session.extended { proto::EXTENDED_REQUEST_LEN } else { proto::REQUEST_LEN };
+            let missing = len.saturating_sub(self.input.len()).min(bytes.len());
             let (begun, rest) = bytes.split_at(missing);
             self.input.extend_from_slice(begun);
             bytes = rest;
@@ -425,13 +428,6 @@ impl Connection {
             };
         }
         used
-    }
-
-    fn header_len(&self) -> usize {
-        match &self.phase {
-            Phase::Serving(serving) if serving.session.extended => 32,
-            _ => 28,
-        }
     }
 
     /// Goes on with the negotiation; says how many bytes it used.

@@ -13,10 +13,6 @@ impl Connection {
         self.held != Halt::No
     }
 
-    pub(super) fn stands_still(&self) -> bool {
-        self.held == Halt::StandsStill
-    }
-
     /// Takes nothing from the client any more (hold.1). A client that another server has handed over is sent nothing either, yet.
     /// `by_kernel`: the kernel would take the keys of a connection with TLS (hold.4).
     pub(crate) fn hold(&mut self, engine: &mut Engine, by_kernel: bool) {
