@@ -236,7 +236,9 @@ impl VhostUser {
         let mut all = if context.0 == 0 { self.common.held()? } else { Vec::new() };
         let clients = self.service.clients();
         for (number, device) in &self.devices {
-            all.push(device.held(clients.get(&(context.0, CLIENTS + number)).map(|client| client.since))?);
+            let since = clients.get(&(context.0, CLIENTS + number)).map(|client| client.since);
+            let fail = |why| format!("a virtual machine at export {:?}: {why}", device.export.name);
+            all.push(device.held(since).map_err(fail)?);
         }
         Ok(all)
     }

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::fs::fstat;
 use vm_memory::{
     FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, GuestMemoryRegion as _, GuestRegionMmap,
     MmapRegion,
@@ -33,7 +34,7 @@ impl Shared {
             if size == 0 || !ends {
                 return Err(fail("they have no end".into()));
             }
-            let length = length(&file).map_err(|error| fail(error.to_string()))?;
+            let length = fstat(&file).map_err(|error| fail(error.to_string()))?.st_size as u64;
             // Behind the end of its file, memory is there and cannot be touched.
             if offset + size > length {
                 return Err(fail(format!("the shared file ends after {length} bytes")));
@@ -63,10 +64,6 @@ impl Shared {
             )
         })
     }
-}
-
-fn length(file: &OwnedFd) -> std::io::Result<u64> {
-    Ok(std::fs::File::from(file.try_clone()?).metadata()?.len())
 }
 
 #[cfg(test)]

@@ -55,10 +55,6 @@ impl FrontEnd {
 
     /// Its state while it stands still: a copy (hold.2).
     pub(in super::super) fn held(&self, since: Option<SystemTime>) -> Result<HeldClient, String> {
-        self.described(since).map_err(|why| format!("a virtual machine at export {:?}: {why}", self.export.name))
-    }
-
-    fn described(&self, since: Option<SystemTime>) -> Result<HeldClient, String> {
         let (mut says, mut named) = (Record::default(), Named::default());
         says.put("export", &self.export.name);
         HeldClient::put_peer(&mut says, &self.peer, since);
