@@ -89,8 +89,14 @@ impl VhostUser {
         self.listeners.insert(listener.export, listener);
     }
 
-    fn numbers(&self) -> Vec<usize> {
-        self.devices.iter().map(|(number, _)| number).collect()
+    /// Does something with each device, which is looked at then.
+    fn each(&mut self, mut does: impl FnMut(&mut FrontEnd)) {
+        for (number, device) in &mut self.devices {
+            does(device);
+            if !std::mem::replace(&mut device.touched, true) {
+                self.touched.push(number);
+            }
+        }
     }
 
     fn touch(&mut self, number: usize) {
@@ -192,11 +198,10 @@ impl VhostUser {
     fn welcome(&mut self, engine: &mut Engine, listener: Arc<GuestListener>, fd: OwnedFd) {
         let entered = self.look_at(&listener, &fd, |rights, export| rights.enter(&export.name, &export.path));
         let Some((export, peer, let_in)) = entered else { return self.leave(engine.context, &listener) };
-        let peer_shown = peer.shown.clone();
-        let of = vec![("export", export.name.clone()), ("client", peer_shown.clone())];
+        let of = vec![("export", export.name.clone()), ("client", peer.shown.clone())];
         self.service.events.tell("connected", of);
         tracing::info!(export = export.name, client = peer.shown, "vhost-user: a front-end has connected");
-        let number = self.join(engine.context, &export, peer_shown, SystemTime::now());
+        let number = self.join(engine.context, &export, peer.shown.clone(), SystemTime::now());
         let request_max = self.service.limits.request_max.into();
         let mut device = FrontEnd::new(&export, (peer, let_in), listener, number, Socket::new(fd), request_max);
         if self.draining {
@@ -366,12 +371,12 @@ impl Front for VhostUser {
                 // Collected requests for it name its descriptors.
                 engine.ring.submit();
                 let device = self.devices.remove(*number);
-                let (listener, name) = (Arc::clone(&device.listener), device.export.name.clone());
+                let listener = Arc::clone(&device.listener);
+                let of = vec![("export", device.export.name.clone()), ("client", device.peer.shown.clone())];
                 self.present.leave(device.export.id, *number);
                 device.close(engine);
-                let client = self.service.clients().remove(&(engine.context.0, CLIENTS + *number));
-                let peer = client.map_or_else(String::new, |client| client.peer);
-                self.service.events.tell("left", vec![("export", name), ("client", peer)]);
+                self.service.clients().remove(&(engine.context.0, CLIENTS + *number));
+                self.service.events.tell("left", of);
                 self.leave(engine.context, &listener);
                 return false;
             }
@@ -413,17 +418,13 @@ impl Clients for VhostUser {
     fn drain(&mut self, engine: &mut Engine) {
         self.draining = true;
         self.listeners.keys().for_each(|listener| engine.ring.cancel(UserData::Accept(*listener).pack()));
-        for number in self.numbers() {
-            self.devices[number].end(engine);
-            self.touch(number);
-        }
+        self.each(|device| device.end(engine));
     }
 
     fn hold(&mut self, engine: &mut Engine) {
         self.holds = true;
         self.listeners.keys().for_each(|listener| engine.ring.cancel(UserData::Accept(*listener).pack()));
-        self.devices.iter_mut().for_each(|(_, device)| device.hold());
-        self.numbers().into_iter().for_each(|number| self.touch(number));
+        self.each(FrontEnd::hold);
     }
 
     fn held(&mut self, engine: &mut Engine) -> Option<Report> {
@@ -438,10 +439,7 @@ impl Clients for VhostUser {
 
     fn serve_on(&mut self, engine: &mut Engine) {
         self.holds = false;
-        for number in self.numbers() {
-            self.devices[number].serve_on();
-            self.touch(number);
-        }
+        self.each(FrontEnd::serve_on);
         if engine.context.0 == 0 && !self.service.draining.load(Ordering::Acquire) {
             self.common.are_ours();
             self.look_at_doors(engine);
