@@ -114,11 +114,10 @@ impl Control {
     /// Stops a device and removes it. A missing device is no error.
     pub(super) fn remove(&mut self, dev: &Info) -> Result<(), String> {
         for order in [Order::STOP_DEV, Order::DEL_DEV] {
-            match self.tell(order, dev, 0) {
-                Err(error) if error.raw_os_error() != Some(libc::ENODEV) => {
-                    return Err(format!("{} cannot be removed ({}: {error})", block_path(dev.id), order.name));
-                }
-                _ => {}
+            if let Err(error) = self.tell(order, dev, 0)
+                && error.raw_os_error() != Some(libc::ENODEV)
+            {
+                return Err(format!("{} cannot be removed ({}: {error})", block_path(dev.id), order.name));
             }
         }
         Ok(())
