@@ -18,8 +18,8 @@
 //!         each upgrade called off.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fairlift_core::ContextId;
@@ -28,6 +28,7 @@ use fairlift_core::record::{Record, Unreadable};
 use super::listen;
 use crate::access::{Access, Peer};
 use crate::kernel::notify::Notifiers;
+use crate::sync::{Mutex, lock};
 
 /// A client that stands still.
 pub(crate) struct HeldClient {
@@ -103,14 +104,10 @@ impl Hold {
         }
     }
 
-    fn reports(&self) -> MutexGuard<'_, Vec<Option<Report>>> {
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     // ---- for the server that hands over ----
 
     pub(crate) fn begin(&self, notifiers: &Notifiers) {
-        let mut reports = self.reports();
+        let mut reports = lock(&self.reports);
         reports.fill_with(|| None);
         self.is_closed.store(false, Ordering::Release);
         let before = self.epoch.fetch_add(1, Ordering::AcqRel);
@@ -128,7 +125,7 @@ impl Hold {
     /// Waits until all stand still, or `goes_on` does not want it any more, or a worker says that one cannot.
     pub(crate) fn wait(&self, until: Instant, goes_on: impl Fn() -> Result<(), String>) -> Report {
         const LOOK: Duration = Duration::from_millis(20);
-        let mut reports = self.reports();
+        let mut reports = lock(&self.reports);
         loop {
             if let Some(why) = reports.iter_mut().find_map(|one| one.take_if(|report| report.is_err())?.err()) {
                 return Err(why);
@@ -173,7 +170,7 @@ impl Hold {
 
     /// A worker's clients stand still since the change of this number.
     pub(crate) fn tell(&self, worker: ContextId, epoch: u64, report: Report) {
-        let mut reports = self.reports();
+        let mut reports = lock(&self.reports);
         if self.epoch() == epoch {
             reports[usize::from(worker.0)] = Some(report);
             self.heard.notify_all();

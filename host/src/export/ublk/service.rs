@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
 use fairlift_core::record::Record;
@@ -20,6 +20,7 @@ use crate::export::present::Newcomers;
 use crate::export::service::Service;
 use crate::export::{DeviceView, Export};
 use crate::kernel::ring::{Choice, Source};
+use crate::sync::{Mutex, lock};
 use crate::{Error, config};
 
 /// How long adding an export waits for its device. Chosen: longer than the last server takes to die and udev to make the file, where
@@ -45,10 +46,6 @@ pub(crate) struct Ublks {
     draining: AtomicBool,
     /// Why the server ends: a device that it was started with could not be.
     failed: Mutex<Option<Error>>,
-}
-
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Ublks {
