@@ -53,6 +53,12 @@ impl fmt::Display for Unreadable {
     }
 }
 
+impl From<Unreadable> for String {
+    fn from(why: Unreadable) -> Self {
+        why.to_string()
+    }
+}
+
 impl Record {
     /// Reads what [`fmt::Display`] wrote.
     ///

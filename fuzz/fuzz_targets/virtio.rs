@@ -62,7 +62,7 @@ fn chain(offer: &Offer, guest: &GuestMemoryMmap, head: u16, size: u16) {
                 _ => {}
             }
         }
-        ChainRequest::Refused(why) => assert!([1, 2].contains(&why.status())),
+        ChainRequest::Refused(why) => assert!([5, 22, 95].contains(&why.errno().0)),
     }
     // What is there is had, and what is not is refused, without a panic.
     for (at, len) in reader.readable().iter().chain(reader.writable()) {
@@ -80,6 +80,6 @@ fn message(code: u8, flags: u8, descriptors: usize, payload: &[u8]) {
         Ok(Request::SetMemTable(regions)) => assert!(regions.len() == descriptors && !regions.is_empty()),
         Ok(Request::SetInflight { .. } | Request::SetBackendRequests) => assert_eq!(descriptors, 1),
         Ok(_) => {}
-        Err(wrong) => assert!(!wrong.to_string().is_empty()),
+        Err(wrong) => assert!(!wrong.is_empty()),
     }
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::learn::concurrency;
 use fairlift_core::{Duration, Group, GroupId, Priority, sched};
+use serde::{Deserialize, Serialize};
 
 pub use crate::device::backing::Outside;
 pub use crate::device::kinds::*;
@@ -283,7 +284,8 @@ fn bound(socket: &std::os::fd::OwnedFd) -> Option<Address> {
 }
 
 /// Whether traffic is encrypted.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Tls {
     /// Never; `STARTTLS` is refused.
     #[default]

@@ -317,7 +317,7 @@ def what_does_not_fit_of_a_guest_is_refused_before_the_new_server_serves(t):
         "its socket did not come": cut("socket"),
         "0 of 1 files of its memory came": cut("memory"),
         "descriptors came": lambda says, fds: (says, fds[:-1]),
-        "whose socket did not come": lambda says, fds: None if "door" in says["descriptors"] else (says, fds),
+        "its listener did not come": lambda says, fds: None if "door" in says["descriptors"] else (says, fds),
         "rings: it is missing": lambda says, fds: ({part: what for part, what in says.items() if part != "rings"}, fds),
         "cannot be mapped": lambda says, fds: ({**says, "regions": [[0, 1 << 40, 0, 0]]}, fds) if "regions" in says else (says, fds),
     }

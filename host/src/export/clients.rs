@@ -30,7 +30,6 @@ macro_rules! protocols {
                 Self { $($(#[$built])* $name: Arc::new(<$protocol>::new(&service)),)* service }
             }
 
-            /// As [`Protocol::check`], of all.
             pub(crate) fn check(exports: &[config::Export], engine: &Choice) -> Vec<Error> {
                 [$($(#[$built])* <$protocol>::check(exports, engine)),*].into_iter().flatten().collect()
             }
@@ -104,7 +103,6 @@ macro_rules! protocols {
             service: Arc<Service>,
             /// The change of exports and listeners that was looked at last.
             changes_seen: u64,
-            /// Since when we have been draining.
             draining: Option<Instant>,
             /// The change of [`Hold`](super::hold::Hold) that was looked at last, and whether it was said what the clients are.
             hold: u64,
@@ -113,10 +111,6 @@ macro_rules! protocols {
         }
 
         impl Clients {
-            /// None yet.
-            ///
-            /// # Errors
-            /// The kernel does not take the memory that clients need.
             pub(crate) fn new(engine: &mut Engine, served: &Served) -> std::io::Result<Self> {
                 let service = Arc::clone(&served.service);
                 let changes_seen = service.changes();
@@ -259,7 +253,7 @@ macro_rules! protocols {
 }
 
 protocols! {
-    nbd: nbd::service::Connections,
+    nbd: nbd::front::Connections,
     vhost_user: vhost_user::service::GuestListeners,
     ublk: ublk::service::Ublks,
     flatten: flatten::Flattening,

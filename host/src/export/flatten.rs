@@ -46,9 +46,8 @@ impl Protocol for Flattening {
 /// The disks that a worker flattens.
 #[derive(Default)]
 pub(crate) struct Deep {
-    /// Whether this worker does.
+    /// Whether this worker does, and the server does not end.
     is_mine: bool,
-    draining: bool,
     holds: bool,
     all: Slab<One>,
 }
@@ -179,7 +178,7 @@ impl Front for Deep {
 
 impl Clients for Deep {
     fn follow(&mut self, engine: &mut Engine, exports: &Exports) {
-        if !self.is_mine || self.draining {
+        if !self.is_mine {
             return;
         }
         for (_, one) in &mut self.all {
@@ -206,7 +205,7 @@ impl Clients for Deep {
     }
 
     fn drain(&mut self, _engine: &mut Engine) {
-        self.draining = true;
+        self.is_mine = false;
         self.all.iter_mut().for_each(|(_, one)| one.leaves = true);
     }
 

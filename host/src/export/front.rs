@@ -98,10 +98,7 @@ pub(crate) trait Clients: Front {
     /// A protocol whose clients cannot be handed over says so before ([`WayIn::stays`](config::WayIn::stays)), and is not asked.
     fn hold(&mut self, _engine: &mut Engine) {}
 
-    /// The state of each client, once all stand still; `None`: not yet.
-    ///
-    /// # Errors
-    /// Why one of them cannot be handed over.
+    /// The state of each client, once all stand still, or why one cannot be handed over; `None`: not yet.
     fn held(&mut self, _engine: &mut Engine) -> Option<Result<Vec<HeldClient>, String>> {
         Some(Ok(Vec::new()))
     }
@@ -130,9 +127,6 @@ pub(crate) trait Protocol: Sized {
     fn new(service: &Arc<Service>) -> Self;
 
     /// A worker's side of it, for the calling thread.
-    ///
-    /// # Errors
-    /// The kernel does not take the memory that clients need.
     fn clients(self: &Arc<Self>, engine: &mut Engine) -> io::Result<Self::Clients>;
 
     /// Whether these exports could be opened, as far as that can be told at once; nothing is left behind.
@@ -146,9 +140,6 @@ pub(crate) trait Protocol: Sized {
     }
 
     /// Does all that can fail so that clients reach an export; `None`: there is nothing to open.
-    ///
-    /// # Errors
-    /// Clients would not reach it.
     fn prepare(
         self: &Arc<Self>,
         _said: &config::Export,
@@ -164,10 +155,7 @@ pub(crate) trait Protocol: Sized {
     /// Waits until all that was opened by then is there.
     fn settle(&self) {}
 
-    /// Waits until an export that was added is there.
-    ///
-    /// # Errors
-    /// Why it will not be.
+    /// Waits until an export that was added is there, or says why it will not be.
     fn wait(&self, _export: u64) -> Result<(), String> {
         Ok(())
     }
@@ -189,9 +177,6 @@ pub(crate) trait Protocol: Sized {
     }
 
     /// Takes a client over that another server has handed over.
-    ///
-    /// # Errors
-    /// The client cannot be served here.
     fn take_over(self: &Arc<Self>, _client: HeldClient) -> Result<Coming, String> {
         Err("clients of this protocol cannot be taken over".into())
     }

@@ -18,8 +18,8 @@
 //!         each upgrade called off.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fairlift_core::ContextId;
@@ -28,6 +28,7 @@ use fairlift_core::record::{Record, Unreadable};
 use super::listen;
 use crate::access::{Access, Peer};
 use crate::kernel::notify::Notifiers;
+use crate::sync::{Mutex, lock};
 
 /// A client that stands still.
 pub(crate) struct HeldClient {
@@ -64,9 +65,6 @@ pub(crate) struct Hold {
 
 impl HeldClient {
     /// The one descriptor of a client that has one.
-    ///
-    /// # Errors
-    /// There are more, or none.
     pub(crate) fn only(descriptors: Vec<OwnedFd>) -> Result<OwnedFd, String> {
         let only = <[OwnedFd; 1]>::try_from(descriptors);
         only.map(|[one]| one).map_err(|all| format!("{} descriptors came, not 1", all.len()))
@@ -80,10 +78,6 @@ impl HeldClient {
         says.put("since_ms", &since.map(|since| since.as_millis() as u64));
     }
 
-    /// The same, read.
-    ///
-    /// # Errors
-    /// It is not said by which listener it came.
     pub(crate) fn take_peer(
         says: &mut Record,
         socket: &OwnedFd,
@@ -110,14 +104,10 @@ impl Hold {
         }
     }
 
-    fn reports(&self) -> MutexGuard<'_, Vec<Option<Report>>> {
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     // ---- for the server that hands over ----
 
     pub(crate) fn begin(&self, notifiers: &Notifiers) {
-        let mut reports = self.reports();
+        let mut reports = lock(&self.reports);
         reports.fill_with(|| None);
         self.is_closed.store(false, Ordering::Release);
         let before = self.epoch.fetch_add(1, Ordering::AcqRel);
@@ -132,17 +122,10 @@ impl Hold {
         notifiers.ring_all();
     }
 
-    /// The server ends before it has served anybody.
-    pub(crate) fn end_if_held(&self, notifiers: &Notifiers) {
-        if self.is_on() {
-            self.end(notifiers);
-        }
-    }
-
     /// Waits until all stand still, or `goes_on` does not want it any more, or a worker says that one cannot.
     pub(crate) fn wait(&self, until: Instant, goes_on: impl Fn() -> Result<(), String>) -> Report {
         const LOOK: Duration = Duration::from_millis(20);
-        let mut reports = self.reports();
+        let mut reports = lock(&self.reports);
         loop {
             if let Some(why) = reports.iter_mut().find_map(|one| one.take_if(|report| report.is_err())?.err()) {
                 return Err(why);
@@ -165,7 +148,6 @@ impl Hold {
 
     // ---- for workers ----
 
-    /// Whether clients are to be held.
     pub(crate) fn is_on(&self) -> bool {
         !self.epoch().is_multiple_of(2)
     }
@@ -188,7 +170,7 @@ impl Hold {
 
     /// A worker's clients stand still since the change of this number.
     pub(crate) fn tell(&self, worker: ContextId, epoch: u64, report: Report) {
-        let mut reports = self.reports();
+        let mut reports = lock(&self.reports);
         if self.epoch() == epoch {
             reports[usize::from(worker.0)] = Some(report);
             self.heard.notify_all();

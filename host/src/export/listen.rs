@@ -6,14 +6,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Access as FileAccess, AtFlags, CWD, Mode, accessat};
 use rustix::net::sockopt;
 use rustix::process::umask;
 
+use super::patiently;
 use crate::Error;
 use crate::access::{Access, Cgroup, Peer};
 use crate::config::{Address, Listener, SocketMode, Tls};
@@ -26,16 +27,15 @@ pub(crate) struct Listening {
     pub(crate) name: String,
     /// Of a unix socket that a server has made. The file of one that was inherited is the service manager's.
     path: Option<PathBuf>,
-    /// The socket file to remove at the end.
-    file: OnceLock<SocketFile>,
+    /// Whether the socket file is removed at the end.
+    owns_file: AtomicBool,
 }
 
-struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
+impl Drop for Listening {
     fn drop(&mut self) {
-        // It may have been removed already.
-        let _ = std::fs::remove_file(&self.0);
+        if let Some(path) = self.path.as_ref().filter(|_| self.owns_file.load(Ordering::Acquire)) {
+            let _ = std::fs::remove_file(path); // it may have been removed already
+        }
     }
 }
 
@@ -52,16 +52,13 @@ impl Listening {
     /// which it waits for connections: both servers have the same socket.
     pub(crate) fn adopt(listener: &Listener, fd: OwnedFd) -> Self {
         let bound = || SocketAddr::try_from(rustix::net::getsockname(&fd).ok()?).ok();
-        let name = match &listener.address {
-            Address::Tcp(_) => bound().map(|address| format!("tcp:{address}")),
-            _ => None,
+        let (name, path) = match &listener.address {
+            Address::Tcp(_) => (bound().map(|address| format!("tcp:{address}")), None),
+            Address::Unix(path) => (None, Some(path.clone())),
+            Address::Inherited(_) => (None, None),
         };
         let name = name.unwrap_or_else(|| listener.address.to_string());
-        let path = match &listener.address {
-            Address::Unix(path) => Some(path.clone()),
-            _ => None,
-        };
-        Self { fd, tls: listener.tls, name, path, file: OnceLock::new() }
+        Self { fd, tls: listener.tls, name, path, owns_file: AtomicBool::new(false) }
     }
 
     /// The server that had it has ended: nobody else accepts by it, or removes its file.
@@ -75,9 +72,9 @@ impl Listening {
 
     /// Removes its file at the end, from now on.
     pub(crate) fn owns_file(&self) {
-        if let Some(path) = &self.path {
+        if self.path.is_some() {
             Address::is_ours(&self.fd);
-            let _ = self.file.set(SocketFile(path.clone())); // it may be ours already
+            self.owns_file.store(true, Ordering::Release);
         }
     }
 }
@@ -186,7 +183,11 @@ impl Address {
 }
 
 fn tcp(address: SocketAddr) -> Result<TcpListener, String> {
-    patiently(|| TcpListener::bind(address)).map_err(|error| match error.kind() {
+    // A server that has just been killed has its sockets until the kernel has ended its requests.
+    let is_in_use = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+    let bound =
+        patiently((Duration::from_secs(1), Duration::from_millis(20)), is_in_use, || TcpListener::bind(address));
+    bound.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => "the port is in use by another server".into(),
         io::ErrorKind::PermissionDenied => format!("{error}; ports below 1024 need privileges"),
         _ => error.to_string(),
@@ -269,20 +270,6 @@ fn why_kept() -> &'static str {
          \"CAP_FOWNER\"], or use mode=0666 in a directory that only permitted users can enter"
     } else {
         "root may give it to anybody, another user to a group that it is in"
-    }
-}
-
-/// Binds, and if the address is in use tries again for a second: a server that has just been killed has its sockets until
-/// the kernel has ended its requests.
-fn patiently<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
-    let start = Instant::now();
-    loop {
-        match bind() {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && start.elapsed() < Duration::from_secs(1) => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            result => return result,
-        }
     }
 }
 

@@ -42,9 +42,7 @@ impl Listeners {
     /// One less; [`Service::changed`](super::service::Service::changed) is to be called then. The place is free when the returned listener
     /// is dropped.
     pub(crate) fn remove(&self, name: &str) -> Option<Arc<Listening>> {
-        let mut places = lock(&self.list);
-        let number = places.iter().find(|(_, place)| place.name == name).map(|(number, _)| *number)?;
-        places.remove(&number)
+        lock(&self.list).extract_if(.., |_, place| place.name == name).next().map(|(_, place)| place)
     }
 }
 

@@ -15,7 +15,9 @@ pub(crate) mod service;
 pub mod ublk;
 pub mod vhost_user;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fairlift_core::stats::Stats;
 use fairlift_core::{Extent, GroupId, Op, Priority, Sector, Stream, StreamId};
@@ -23,6 +25,7 @@ use fairlift_core::{Extent, GroupId, Op, Priority, Sector, Stream, StreamId};
 use crate::access::Right;
 use crate::device::{Device, Facts};
 use crate::disk::engine::Engine;
+use crate::sync::{Mutex, lock};
 
 /// How clients leave an export that is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -89,7 +92,7 @@ impl Export {
     /// A client has left: its counters stay.
     fn remove_stream(&self, engine: &mut Engine, stream: StreamId) {
         let stats = engine.remove_stream(self.disk, stream);
-        self.stats.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().add(&stats);
+        lock(&self.stats).get_or_insert_default().add(&stats);
     }
 }
 
@@ -98,6 +101,21 @@ fn narrowed(export: &Arc<Export>, right: Right) -> Arc<Export> {
     match right {
         Right::Read if !export.read_only => Arc::new(Export { read_only: true, ..Export::clone(export) }),
         Right::Read | Right::Write => Arc::clone(export),
+    }
+}
+
+/// Tries something again, with a pause in between, while it fails in a way that may pass and the time is not over.
+fn patiently<T>(
+    (patience, pause): (Duration, Duration),
+    may_pass: impl Fn(&io::Error) -> bool,
+    mut work: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
+    let until = Instant::now() + patience;
+    loop {
+        match work() {
+            Err(error) if Instant::now() < until && may_pass(&error) => std::thread::sleep(pause),
+            result => return result,
+        }
     }
 }
 

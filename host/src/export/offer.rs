@@ -1,6 +1,6 @@
 //! Offer: what an export takes, as clients are told that count in sectors: the driver in a virtual machine, and the kernel's own.
 
-use fairlift_core::{Bio, Flags, Op, Sector, StreamId, Token};
+use fairlift_core::{Bio, Errno, Flags, Op, Sector, StreamId, Token};
 
 use super::Export;
 
@@ -35,10 +35,6 @@ pub struct BlockRequest {
 }
 
 impl BlockRequest {
-    pub(super) const fn new(op: Op, at: u64, len: u64) -> Self {
-        Self { op, at, len, flags: Flags::SYNC }
-    }
-
     /// The same for the disk of the export.
     pub(super) fn bio(self, export: &Export, stream: StreamId, ticket: usize) -> Bio {
         let Self { op, at, len, flags } = self;
@@ -46,17 +42,33 @@ impl BlockRequest {
     }
 }
 
-/// Why a range is none that can be served.
+/// Why a request cannot be served. Ranges are told by their first sector and their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Misfit {
-    /// It is longer than the longest read or write.
-    TooLong,
-    /// It is of nothing.
-    Empty,
+pub enum Refusal {
+    /// Its kind is unknown, or the export cannot do it.
+    Kind(u32),
+    /// It would change what may only be read.
+    ReadOnly,
+    /// It is of nothing, or longer than the longest read or write.
+    Length(u64),
     /// It ends behind the export's end, or begins there.
-    Beyond,
+    Beyond(u64, u64),
     /// It is not whole blocks.
-    Blocks,
+    Blocks(u64, u64),
+    /// It has a list of ranges that is none, of this many bytes.
+    Ranges(u64),
+}
+
+impl Refusal {
+    /// The answer for the client.
+    #[must_use]
+    pub const fn errno(self) -> Errno {
+        match self {
+            Self::Kind(_) => Errno::ENOTSUP,
+            Self::Beyond(..) | Self::ReadOnly => Errno::EIO,
+            Self::Length(_) | Self::Blocks(..) | Self::Ranges(_) => Errno::EINVAL,
+        }
+    }
 }
 
 impl Offer {
@@ -72,26 +84,29 @@ impl Offer {
         }
     }
 
-    /// Where a read or write of `len` bytes from a sector on is, in bytes.
+    /// A request for `len` bytes from a sector on; its protocol knows the operation by the number `kind`.
     ///
     /// # Errors
     /// It cannot be served.
-    pub fn transfer(&self, sector: u64, len: u64) -> Result<u64, Misfit> {
-        if len > self.request_max { Err(Misfit::TooLong) } else { self.range(sector, len) }
-    }
-
-    /// Where any `len` bytes from a sector on are, in bytes.
-    ///
-    /// # Errors
-    /// They cannot be served.
-    pub fn range(&self, sector: u64, len: u64) -> Result<u64, Misfit> {
-        if len == 0 {
-            return Err(Misfit::Empty);
+    pub fn request(&self, op: Op, kind: u32, sector: u64, len: u64) -> Result<BlockRequest, Refusal> {
+        let request = |at, len| BlockRequest { op, at, len, flags: Flags::SYNC };
+        if op == Op::Flush {
+            return Ok(request(0, 0));
         }
-        let at = sector.checked_mul(Sector::SIZE).ok_or(Misfit::Beyond)?;
+        if self.read_only && op != Op::Read {
+            return Err(Refusal::ReadOnly);
+        }
+        if op == Op::Discard && !self.discard || op == Op::WriteZeroes && !self.write_zeroes {
+            return Err(Refusal::Kind(kind));
+        }
+        if len == 0 || op.has_payload() && len > self.request_max {
+            return Err(Refusal::Length(len));
+        }
+        let beyond = Refusal::Beyond(sector, len);
+        let at = sector.checked_mul(Sector::SIZE).ok_or(beyond)?;
         if at.checked_add(len).is_none_or(|end| end > self.size) {
-            return Err(Misfit::Beyond);
+            return Err(beyond);
         }
-        if (at | len).is_multiple_of(self.block) { Ok(at) } else { Err(Misfit::Blocks) }
+        if (at | len).is_multiple_of(self.block) { Ok(request(at, len)) } else { Err(Refusal::Blocks(sector, len)) }
     }
 }

@@ -8,6 +8,7 @@ use fairlift_core::ContextId;
 
 use super::service::Exports;
 use super::{Export, Leave};
+use crate::access::Access;
 use crate::sync::{Mutex, lock};
 
 /// Clients that one thread has let in for the worker that serves them.
@@ -67,34 +68,42 @@ pub(crate) enum Fate {
     Removed(Leave),
 }
 
-/// The clients of a worker, by the exports that they are at, and these as they were when that was told last.
-#[derive(Default)]
-pub(crate) struct Present(BTreeMap<u64, (Arc<Export>, Vec<usize>)>);
+/// The clients of a worker, by the exports that they are at. These, and the rules for clients, are as they were when that was told last.
+pub(crate) struct Present {
+    at: BTreeMap<u64, (Arc<Export>, Vec<usize>)>,
+    access: Arc<Access>,
+}
 
 impl Present {
+    pub(crate) fn new(exports: &Exports) -> Self {
+        Self { at: BTreeMap::new(), access: Arc::clone(&exports.access) }
+    }
+
     pub(crate) fn join(&mut self, export: &Arc<Export>, client: usize) {
-        self.0.entry(export.id).or_insert_with(|| (Arc::clone(export), Vec::new())).1.push(client);
+        self.at.entry(export.id).or_insert_with(|| (Arc::clone(export), Vec::new())).1.push(client);
     }
 
     pub(crate) fn leave(&mut self, export: u64, client: usize) {
-        let Some((_, clients)) = self.0.get_mut(&export) else { return };
+        let Some((_, clients)) = self.at.get_mut(&export) else { return };
         clients.retain(|there| *there != client);
         if clients.is_empty() {
-            self.0.remove(&export);
+            self.at.remove(&export);
         }
     }
 
-    /// The clients of exports that have changed or gone, and the fate of each export.
+    /// The clients of exports that have changed or gone, and the fate of each export; all clients, if the rules have changed.
     pub(crate) fn follow(&mut self, exports: &Exports) -> Vec<(usize, Fate)> {
+        let rules_differ = !Arc::ptr_eq(&self.access, &exports.access);
+        self.access = Arc::clone(&exports.access);
         let mut present = Vec::new();
-        for (id, (known, clients)) in &mut self.0 {
+        for (id, (known, clients)) in &mut self.at {
             let fate = match exports.get(*id) {
-                Some(there) if Arc::ptr_eq(there, known) => continue,
+                Some(there) if Arc::ptr_eq(there, known) && !rules_differ => continue,
                 Some(there) => {
                     known.clone_from(there);
                     Fate::Changed(Arc::clone(there))
                 }
-                None => Fate::Removed(exports.how(*id)),
+                None => Fate::Removed(exports.leaving.get(id).copied().unwrap_or_default()),
             };
             present.extend(clients.iter().map(|client| (*client, fate.clone())));
         }

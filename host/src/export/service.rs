@@ -26,20 +26,13 @@ pub(crate) struct Exports {
     pub(crate) list: Vec<Arc<Export>>,
     pub(crate) access: Arc<Access>,
     /// Those that were removed and that clients may still be connected to, and how these leave.
-    pub(crate) leaving: Vec<(u64, Leave)>,
-    /// The largest read or write, in bytes.
-    pub(crate) request_max: u32,
+    pub(crate) leaving: BTreeMap<u64, Leave>,
     lists: Lists,
 }
 
 impl Exports {
-    pub(crate) fn new(
-        list: Vec<Arc<Export>>,
-        access: Arc<Access>,
-        leaving: Vec<(u64, Leave)>,
-        request_max: u32,
-    ) -> Self {
-        Self { list, access, leaving, request_max, lists: Lists::default() }
+    pub(crate) fn new(list: Vec<Arc<Export>>, access: Arc<Access>, leaving: BTreeMap<u64, Leave>) -> Self {
+        Self { list, access, leaving, lists: Lists::default() }
     }
 
     /// Those that a client with these rights may open.
@@ -50,11 +43,6 @@ impl Exports {
     /// The export of a number, as it is now: their numbers rise in the order in which they came.
     pub(crate) fn get(&self, id: u64) -> Option<&Arc<Export>> {
         self.list.binary_search_by_key(&id, |export| export.id).ok().map(|at| &self.list[at])
-    }
-
-    /// How clients leave an export that was removed.
-    pub(crate) fn how(&self, id: u64) -> Leave {
-        self.leaving.iter().find(|(leaving, _)| *leaving == id).map_or(Leave::Drain, |(_, how)| *how)
     }
 }
 
@@ -98,7 +86,6 @@ impl Missed {
         }
     }
 
-    /// One name alone.
     pub(crate) fn one(name: &str) -> Self {
         Self { first: vec![name.to_owned()], count: 1 }
     }
@@ -126,7 +113,6 @@ pub(crate) enum Encryption {
     Bound = 1,
     /// This process, until the kernel takes them ([`kernel::ktls`](crate::kernel::ktls)).
     Process,
-    /// The kernel.
     Kernel,
 }
 

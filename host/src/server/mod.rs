@@ -493,7 +493,7 @@ impl Server {
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let listeners = Listeners::new(listeners, config.tls);
         let access = Arc::new(Access::new(&config.clients, &config.revoked, &Access::default()));
-        let published = Exports::new(exports.clone(), access, Vec::new(), limits.request_max);
+        let published = Exports::new(exports.clone(), access, BTreeMap::new());
         let holds = taking.is_some();
         let service = Arc::new(Service::new(published, listeners, limits, Arc::clone(&notifiers), holds));
         let served = Arc::new(Served::new(service));
@@ -580,7 +580,10 @@ impl Server {
         };
         if started.is_err() {
             self.handle().drain();
-            self.shared.served.service.hold.end_if_held(&self.shared.backend.notifiers);
+            let hold = &self.shared.served.service.hold;
+            if hold.is_on() {
+                hold.end(&self.shared.backend.notifiers);
+            }
         }
         let mut lost = 0;
         for thread in threads.into_iter().flatten() {

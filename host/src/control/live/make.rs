@@ -50,8 +50,7 @@ impl Live {
         if !access.is(&self.config.clients, &self.config.revoked) {
             access = Arc::new(Access::new(&self.config.clients, &self.config.revoked, &access));
         }
-        let request_max = served.service.limits.request_max;
-        served.service.set_exports(Exports::new(list, access, leaving, request_max));
+        served.service.set_exports(Exports::new(list, access, leaving));
     }
 }
 

@@ -13,18 +13,15 @@ pub(super) fn check(
     session: &Session,
     request_max: u32,
 ) -> Result<(), (Errno, String)> {
-    use proto::{
-        CMD_FLAG_DF, CMD_FLAG_FAST_ZERO, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE, CMD_FLAG_PAYLOAD_LEN, CMD_FLAG_REQ_ONE,
-    };
     let invalid = |why: String| Err((Errno::EINVAL, why));
     let RequestHeader { flags, command, offset, length, .. } = *header;
     // FUA is taken on any command once offered; the others belong to theirs.
-    let allowed = CMD_FLAG_FUA
+    let allowed = proto::CMD_FLAG_FUA
         | match command {
-            Verb::Read if session.structured => CMD_FLAG_DF,
-            Verb::Write if session.extended => CMD_FLAG_PAYLOAD_LEN,
-            Verb::WriteZeroes => CMD_FLAG_NO_HOLE | CMD_FLAG_FAST_ZERO,
-            Verb::BlockStatus => CMD_FLAG_REQ_ONE,
+            Verb::Read if session.structured => proto::CMD_FLAG_DF,
+            Verb::Write if session.extended => proto::CMD_FLAG_PAYLOAD_LEN,
+            Verb::WriteZeroes => proto::CMD_FLAG_NO_HOLE | proto::CMD_FLAG_FAST_ZERO,
+            Verb::BlockStatus => proto::CMD_FLAG_REQ_ONE,
             Verb::Unknown(number) => return invalid(format!("unknown command {number}")),
             _ => 0,
         };

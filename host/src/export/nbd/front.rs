@@ -10,17 +10,18 @@ use std::time::SystemTime;
 use fairlift_core::{Duration, Instant};
 use slab::Slab;
 
-use super::handed::Resumed;
+use super::serve::resume::Resume;
 use super::serve::{Connection, Lack};
-use super::service::{Comes, Common, Connections, Newcomer, UserData};
-use crate::access::Access;
+use super::service::{Common, UserData};
+use crate::access::Peer;
+use crate::config::Tls;
 use crate::disk::engine::{Engine, News};
-use crate::export::Leave;
 use crate::export::front::{Clients, Coming, Front, Protocol};
 use crate::export::hold::HeldClient;
 use crate::export::listen::Listening;
 use crate::export::present::{Fate, Newcomers, Present};
-use crate::export::service::{Client, Exports, Service, Unsent};
+use crate::export::service::{Client, Exports, Service};
+use crate::export::{Leave, listen};
 use crate::kernel::buffer::RecvRing;
 use crate::kernel::ktls;
 use crate::kernel::ring::Completion;
@@ -33,6 +34,20 @@ const STALL: Duration = fairlift_core::time::secs(5);
 /// be free again by then, and ten tries a second cost next to nothing; strangers that come meanwhile are turned away together, so that
 /// requests of others are interrupted ten times a second and not by each, and honest clients do not notice.
 const ACCEPT_PAUSE: Duration = fairlift_core::time::ms(100);
+
+/// The connections of a server: they come by the server's listeners, to any export.
+pub(crate) struct Connections {
+    service: Arc<Service>,
+    newcomers: Newcomers<Newcomer>,
+}
+
+/// A connection on its way to its worker.
+pub(crate) enum Newcomer {
+    /// It was accepted, and is greeted; whether it is encrypted then.
+    New(OwnedFd, Peer, Tls),
+    /// Another server has handed it over: since when its client is there, and how it goes on.
+    From(SystemTime, Resume),
+}
 
 impl Protocol for Connections {
     const NUMBER: u64 = 0; // what is called by a number alone is NBD's
@@ -50,8 +65,8 @@ impl Protocol for Connections {
     fn leave(self: &Arc<Self>, _export: u64) {}
 
     fn take_over(self: &Arc<Self>, client: HeldClient) -> Result<Coming, String> {
-        let (fd, peer, resumed) = Resumed::read(client, &self.service)?;
-        let newcomer = Newcomer { fd, peer, comes: Comes::From(Box::new(resumed)) };
+        let (since, resume) = Connection::resume(client, &self.service)?;
+        let newcomer = Newcomer::From(since, resume);
         let all = Arc::clone(self);
         Ok(Box::new(move || {
             let target = all.newcomers.place();
@@ -85,9 +100,6 @@ pub(crate) struct Nbd {
     accept_again: VecDeque<(Instant, usize)>,
     /// Listeners that are to rest, whose last completion has not come.
     resting: BTreeSet<usize>,
-    /// The rules that connections were asked about last.
-    access: Arc<Access>,
-    /// Since when we have been draining.
     draining: Option<Instant>,
     /// Clients are held, for another server or until one hands them over.
     holds: bool,
@@ -115,17 +127,14 @@ impl LookAgain {
 
 impl Nbd {
     /// No connections yet. The first worker accepts, for all.
-    ///
-    /// # Errors
-    /// The kernel does not take the memory that sockets receive into.
     pub(crate) fn new(engine: &mut Engine, all: Arc<Connections>) -> std::io::Result<Self> {
         let mut recv = RecvRing::new(64, 256 << 10)?;
         engine.ring.register_recv(&recv)?;
         recv.grow();
         recv.grow();
-        let (service, present) = (Arc::clone(&all.service), Present::default());
-        let holds = !service.hold.epoch().is_multiple_of(2);
-        let access = Arc::clone(&service.exports().access);
+        let service = Arc::clone(&all.service);
+        let present = Present::new(&service.exports());
+        let holds = service.hold.is_on();
         let mut front = Self {
             all,
             common: Common { service, present, commands: Vec::with_capacity(1024) },
@@ -139,7 +148,6 @@ impl Nbd {
             accepting: BTreeMap::new(),
             accept_again: VecDeque::new(),
             resting: BTreeSet::new(),
-            access,
             draining: None,
             holds,
             is_memory_awaited: false,
@@ -214,8 +222,9 @@ impl Nbd {
         if result >= 0 {
             // SAFETY: the kernel has just made this descriptor for us.
             let fd = unsafe { OwnedFd::from_raw_fd(result) };
-            let peer = crate::export::listen::peer(&fd, listening.name.clone());
-            heard = self.place(engine, Newcomer { fd, peer, comes: Comes::New(listening.tls) });
+            let peer = listen::peer(&fd, listening.name.clone());
+            let tls = listening.tls;
+            heard = self.place(engine, fd, peer, tls);
         } else if ![-libc::ECANCELED, -libc::EINTR, -libc::ECONNABORTED].contains(&result) {
             tracing::warn!(error = %io::Error::from_raw_os_error(-result), "a connection could not be accepted");
         }
@@ -241,15 +250,16 @@ impl Nbd {
     }
 
     /// A client has come; false: the gate has turned it away.
-    fn place(&mut self, engine: &mut Engine, newcomer: Newcomer) -> bool {
+    fn place(&mut self, engine: &mut Engine, fd: OwnedFd, peer: Peer, tls: Tls) -> bool {
         let total = self.all.newcomers.total();
         if total >= self.common.service.limits.connections {
             tracing::warn!("a connection was refused: there are {total} already (max_connections)");
             return true; // closes it
         }
-        if !self.common.service.gate.enter(engine.now, &newcomer.peer) {
+        if !self.common.service.gate.enter(engine.now, &peer) {
             return false; // the same, gate.1
         }
+        let newcomer = Newcomer::New(fd, peer, tls);
         let target = self.all.newcomers.place();
         if target == engine.context {
             self.welcome(engine, newcomer);
@@ -261,26 +271,19 @@ impl Nbd {
     }
 
     fn welcome(&mut self, engine: &mut Engine, newcomer: Newcomer) {
-        let Newcomer { fd, mut peer, comes } = newcomer;
-        crate::export::listen::prepare(&fd);
         let entry = self.connections.vacant_entry();
         let number = entry.key();
-        crate::export::listen::learn_cgroup(fd.as_fd(), &self.common.service.exports().access, &mut peer);
-        let unsent = Arc::<Unsent>::default();
-        let (since, export) = match &comes {
-            Comes::New(_) => (SystemTime::now(), None),
-            Comes::From(before) => (before.since, before.export().map(|export| export.name.clone())),
-        };
-        let client = Client { peer: peer.shown.clone(), export, since, unsent: Arc::clone(&unsent) };
-        self.common.service.clients().insert((engine.context.0, number), client);
-        let mut connection = match comes {
-            Comes::New(tls) => Connection::new(fd, peer, number, tls, engine.now, unsent),
-            Comes::From(before) => {
-                let is_counted = before.negotiates() && self.common.service.gate.enter(engine.now, &peer);
-                let (who, common) = ((fd, peer, number), &mut self.common);
-                Connection::resume(who, *before, is_counted, engine, common, unsent)
+        let (since, mut connection) = match newcomer {
+            Newcomer::New(fd, mut peer, tls) => {
+                listen::learn_cgroup(fd.as_fd(), &self.common.service.exports().access, &mut peer);
+                (SystemTime::now(), Connection::new(fd, peer, number, tls, engine.now))
             }
+            Newcomer::From(since, resume) => (since, resume(engine, &mut self.common, number)),
         };
+        let export = connection.export().map(|export| export.name.clone());
+        let (peer, unsent) = (connection.peer.shown.clone(), Arc::clone(&connection.unsent));
+        let client = Client { peer, export, since, unsent };
+        self.common.service.clients().insert((engine.context.0, number), client);
         if self.holds {
             connection.hold(engine, false);
         }
@@ -443,7 +446,7 @@ impl Front for Nbd {
             connection.arm(engine);
             if connection.is_over() {
                 let mut connection = self.connections.remove(number);
-                connection.leave_gate(&self.common.service.gate, engine.now);
+                connection.leave_gate(&self.common.service.gate, engine.now, false);
                 connection.export().iter().for_each(|export| self.common.present.leave(export.id, number));
                 connection.close(engine);
                 let left = self.common.service.clients().remove(&(engine.context.0, number));
@@ -478,19 +481,10 @@ impl Front for Nbd {
 impl Clients for Nbd {
     #[cold]
     fn follow(&mut self, engine: &mut Engine, exports: &Exports) {
-        let rules_differ = !Arc::ptr_eq(&self.access, &exports.access);
-        self.access = Arc::clone(&exports.access);
-        let numbers = if rules_differ { self.numbers() } else { Vec::new() };
-        let there = |connection: &Connection| exports.get(connection.export()?.id).cloned();
-        let mut fates: Vec<_> = numbers
-            .into_iter()
-            .filter_map(|number| Some((number, Fate::Changed(there(&self.connections[number])?))))
-            .collect();
-        fates.extend(self.common.present.follow(exports));
-        for (number, fate) in fates {
+        for (number, fate) in self.common.present.follow(exports) {
             let connection = &mut self.connections[number];
             match fate {
-                Fate::Changed(export) if !connection.follow(engine, &self.access, &export) => {
+                Fate::Changed(export) if !connection.follow(engine, &exports.access, &export) => {
                     let at = engine.now + self.common.service.limits.drain_timeout;
                     let visit = connection.visit;
                     self.outgoing.push_back(LookAgain { at, number, visit, options: 0, times: 0 });
@@ -535,7 +529,7 @@ impl Clients for Nbd {
         let mut still = true;
         for number in self.numbers() {
             let connection = &mut self.connections[number];
-            still &= connection.comes_to_stand(engine);
+            still &= connection.comes_to_stand(engine, &mut self.common);
             if connection.is_over() {
                 self.touch(number); // one whose keys the kernel did not take goes first
             }

@@ -133,9 +133,6 @@ enum State {
     Skip(u32),
 }
 
-/// Whether TLS is spoken, as servers tell each other.
-const POLICIES: [(&str, Tls); 3] = [("off", Tls::Off), ("optional", Tls::Optional), ("required", Tls::Required)];
-
 const ALLOCATION: &str = "base:allocation";
 /// Its namespace is QEMU's, `docs/interop/nbd.rst` there.
 const CHANGES: &str = "qemu:dirty-bitmap:";
@@ -178,11 +175,10 @@ impl Handshake {
             State::Tls => return None,
             State::Skip(left) => ("skip", left),
         };
-        let tls = POLICIES.iter().find(|(_, tls)| *tls == self.tls).map(|(name, _)| name);
         let mut record = Record::default();
         record.put("awaits", &state);
         record.put("skip", &skip);
-        record.put("tls", &tls);
+        record.put("tls", &self.tls);
         record.put("options", &self.options);
         for (key, is) in [
             ("encrypted", self.encrypted),
@@ -203,20 +199,18 @@ impl Handshake {
     /// # Errors
     /// That server's record makes no sense.
     pub fn resume(record: &mut Record) -> Result<Self, Unreadable> {
-        let unknown = |part: &str, why: String| Err(Unreadable { part: part.into(), why });
         let skip = record.need("skip")?;
         let state = match record.need::<String>("awaits")?.as_str() {
             "flags" => State::Flags,
             "option" => State::Option,
             "skip" => State::Skip(skip),
-            other => return unknown("awaits", format!("{other:?} is not known here")),
-        };
-        let tls: String = record.need("tls")?;
-        let Some((_, tls)) = POLICIES.into_iter().find(|(name, _)| *name == tls) else {
-            return unknown("tls", format!("{tls:?} is not known here"));
+            other => {
+                let why = format!("{other:?} is not known here");
+                return Err(Unreadable { part: "awaits".into(), why });
+            }
         };
         Ok(Self {
-            tls,
+            tls: record.need("tls")?,
             encrypted: record.take("encrypted")?.unwrap_or_default(),
             state,
             no_zeroes: record.need("no_zeroes")?,

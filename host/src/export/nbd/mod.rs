@@ -4,11 +4,10 @@
 //! `front` has all connections of a worker, and gives them to its loop.
 
 mod check;
-mod front;
-mod handed;
+pub(crate) mod front;
 pub mod handshake;
 mod serve;
-pub(crate) mod service;
+mod service;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -26,6 +25,7 @@ use handshake::{Catalogue, ExportInfo};
 /// The exports as a client sees them.
 struct Seen<'a> {
     exports: &'a Exports,
+    request_max: u32,
     rights: Rights<'a>,
     /// The exports that it may open (access.4), each with its rights.
     allowed: Arc<Allowed>,
@@ -36,10 +36,10 @@ struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    fn new(exports: &'a Exports, peer: &Peer) -> Self {
+    fn new(exports: &'a Exports, peer: &Peer, request_max: u32) -> Self {
         let rights = exports.access.of(peer);
         let allowed = exports.allowed(&rights);
-        Self { exports, rights, allowed, missed: RefCell::default(), entry: Cell::default() }
+        Self { exports, request_max, rights, allowed, missed: RefCell::default(), entry: Cell::default() }
     }
 
     fn info(&self, (index, right): (usize, Right)) -> ExportInfo<'a> {
@@ -55,7 +55,7 @@ impl<'a> Seen<'a> {
             transmission_flags: transmission_flags(export, right),
             block_min: if whole { block } else { 1 },
             block_preferred: block.max(4096),
-            block_max: self.exports.request_max,
+            block_max: self.request_max,
             changes: export.device.changes(),
         }
     }

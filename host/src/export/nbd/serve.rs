@@ -14,7 +14,7 @@
 mod hold;
 mod in_part;
 mod reply;
-mod resume;
+pub(super) mod resume;
 mod stranger;
 mod tls;
 
@@ -77,9 +77,9 @@ pub(crate) struct Connection {
     sending: Replies,
     sent: Option<Box<Sent>>,
     /// The same for operators.
-    unsent: Arc<Unsent>,
-    /// The kernel's task for us.
-    receive_armed: Option<Armed>,
+    pub(super) unsent: Arc<Unsent>,
+    /// The kernel receives for us: into one of the worker's shared buffers, or that of the command whose payload comes.
+    receive_armed: bool,
     /// The socket had more when last asked.
     more: bool,
     /// Commands under way, and their payload bytes.
@@ -138,17 +138,6 @@ enum Receiving {
     Refused { left: u64 },
 }
 
-/// Where the kernel shall put what it receives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Armed {
-    /// In one of the worker's shared buffers.
-    Shared,
-    /// In the buffer of the command whose payload comes.
-    Direct,
-    /// In memory for the rest of a record (keys.1).
-    Rest,
-}
-
 /// The cause for which a command cannot be taken in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lack {
@@ -172,14 +161,8 @@ impl Lack {
 
 impl Connection {
     /// A client that has just connected; it is greeted.
-    pub(crate) fn new(
-        fd: OwnedFd,
-        peer: Peer,
-        number: usize,
-        tls: crate::config::Tls,
-        now: Instant,
-        unsent: Arc<Unsent>,
-    ) -> Self {
+    pub(crate) fn new(fd: OwnedFd, peer: Peer, number: usize, tls: crate::config::Tls, now: Instant) -> Self {
+        listen::prepare(&fd);
         let mut out = Replies::default();
         let handshake = Handshake::new(tls, &mut out.heads);
         Self {
@@ -196,8 +179,8 @@ impl Connection {
             out,
             sending: Replies::default(),
             sent: None,
-            unsent,
-            receive_armed: None,
+            unsent: Arc::default(),
+            receive_armed: false,
             more: false,
             commands: 0,
             memory: 0,
@@ -230,13 +213,13 @@ impl Connection {
     /// Whether nothing is left to do for it: it can be dropped.
     pub(crate) fn is_over(&self) -> bool {
         let owed = !self.broken && !self.out.is_empty();
-        !self.reading && !owed && !self.is_sending() && self.receive_armed.is_none() && self.commands == 0
+        !self.reading && !owed && !self.is_sending() && !self.receive_armed && self.commands == 0
     }
 
     /// Reads no more from the client; what it has asked is answered.
     pub(crate) fn stop_reading(&mut self) {
         self.reading = false;
-        if self.receive_armed.is_some() {
+        if self.receive_armed {
             let _ = shutdown(&self.fd, Shutdown::Read); // it may have gone already
         }
     }
@@ -260,7 +243,7 @@ impl Connection {
 
     /// The kernel received something into a shared buffer.
     pub(crate) fn received(&mut self, engine: &mut Engine, common: &mut Common, bytes: &[u8], more: bool) {
-        self.receive_armed = None;
+        self.receive_armed = false;
         self.received = engine.now;
         self.moves(engine.now, bytes.len());
         self.more = more;
@@ -271,10 +254,10 @@ impl Connection {
 
     /// The kernel received `bytes` into a command's buffer, nothing because the client has left, or failed.
     pub(crate) fn receive_ended(&mut self, engine: &mut Engine, common: &mut Common, result: i32, more: bool) {
-        let armed = self.receive_armed.take();
+        self.receive_armed = false;
         self.more = more;
         match result {
-            1.. if armed == Some(Armed::Direct) => {
+            1.. => {
                 let Receiving::Payload { command, got } = &mut self.receiving else {
                     unreachable!("a direct receive is for a payload")
                 };
@@ -282,11 +265,6 @@ impl Connection {
                 let command = *command;
                 self.moves(engine.now, result as usize);
                 self.payload_received(engine, common, command);
-            }
-            1.. if armed == Some(Armed::Rest) => {
-                self.received = engine.now;
-                self.moves(engine.now, result as usize);
-                self.rest_received(engine, common, result as usize);
             }
             _ if result == -libc::EIO && self.by_kernel.is_some() => self.kernel_noticed(),
             // No shared buffer was free, or a signal came: try again.
@@ -354,10 +332,13 @@ impl Connection {
     }
 
     fn take_plain(&mut self, engine: &mut Engine, common: &mut Common, mut bytes: &[u8]) {
-        let serving = matches!(self.phase, Phase::Serving(_));
-        if serving && !self.input.is_empty() && self.held_back.is_none() && self.receiving == Receiving::Header {
+        let is_in_header = !self.input.is_empty() && self.held_back.is_none() && self.receiving == Receiving::Header;
+        if let Phase::Serving(Serving { session, .. }) = &self.phase
+            && is_in_header
+        {
             // The header that was begun is completed first, so that the rest need not be copied.
-            let missing = self.header_len().saturating_sub(self.input.len()).min(bytes.len());
+            let len = if session.extended { proto::EXTENDED_REQUEST_LEN } else { proto::REQUEST_LEN };
+            let missing = len.saturating_sub(self.input.len()).min(bytes.len());
             let (begun, rest) = bytes.split_at(missing);
             self.input.extend_from_slice(begun);
             bytes = rest;
@@ -449,13 +430,6 @@ impl Connection {
         used
     }
 
-    fn header_len(&self) -> usize {
-        match &self.phase {
-            Phase::Serving(serving) if serving.session.extended => 32,
-            _ => 28,
-        }
-    }
-
     /// Goes on with the negotiation; says how many bytes it used.
     fn negotiate(&mut self, engine: &mut Engine, common: &mut Common, bytes: &[u8]) -> usize {
         let Phase::Negotiating(handshake) = &mut self.phase else { unreachable!("called while negotiating") };
@@ -463,12 +437,11 @@ impl Connection {
         if self.peer.certificate.is_none() {
             self.peer.certificate = self.tls.as_ref().and_then(|tls| tls.certificate());
         }
-        let seen = Seen::new(&exports, &self.peer);
+        let seen = Seen::new(&exports, &self.peer, common.service.limits.request_max);
         let (used, step) = handshake.receive(bytes, &seen, &mut self.out.heads);
         let missed = seen.missed.take();
         if let Some(stranger) = &mut self.stranger {
             stranger.failed |= !missed.is_none();
-            stranger.options = handshake.options;
         }
         if !missed.is_none() && seen.rights.are_bounded() {
             common.service.tell_refused(&exports, &self.peer, &missed);
@@ -507,8 +480,8 @@ impl Connection {
                 common.present.join(&export, self.number);
                 let entry = seen.entry.take().expect("a client is let in before it is ready");
                 let export = narrowed(&export, entry.right);
+                self.leave_gate(&common.service.gate, engine.now, true);
                 self.phase = Phase::Serving(Serving { export, entry, session, stream });
-                self.leave_gate(&common.service.gate, engine.now);
             }
             Advance::Close(reason) => {
                 if !reason.is_empty() {
@@ -644,7 +617,6 @@ impl Connection {
         engine.submit_late(export.disk, bio, waited.0, waited.1);
     }
 
-    /// Answers a request that changes nothing.
     #[cold]
     fn reply_no_change(&mut self, header: &RequestHeader) -> Result<(), Lack> {
         let &Session { structured, extended, .. } = self.session();
@@ -665,11 +637,7 @@ impl Connection {
     }
 
     fn arm_receive(&mut self, engine: &mut Engine) {
-        if !self.reading
-            || self.held_back.is_some()
-            || self.receive_armed.is_some()
-            || self.tls_next.is_some()
-            || self.is_held()
+        if !self.reading || self.held_back.is_some() || self.receive_armed || self.tls_next.is_some() || self.is_held()
         {
             return;
         }
@@ -681,7 +649,7 @@ impl Connection {
             }
             _ => None,
         };
-        self.receive_armed = Some(if into.is_some() { Armed::Direct } else { Armed::Shared });
+        self.receive_armed = true;
         let call = Call::Receive { fd: self.fd.as_raw_fd(), into, wait: !self.more };
         // SAFETY: a direct receive names the buffer of a write whose payload is not complete: it is not submitted, and
         // not released, before this completion (`is_over` waits for `receive_armed`). The shared buffers are the ring's.
@@ -700,7 +668,7 @@ impl Connection {
 
     /// Once nothing is received any more, a write whose payload never came is given up (client.4).
     pub(crate) fn give_up_payload(&mut self, engine: &mut Engine) {
-        if !self.reading && self.receive_armed.is_none() {
+        if !self.reading && !self.receive_armed {
             if let Receiving::Payload { command, .. } = self.receiving {
                 self.receiving = Receiving::Header;
                 self.release(engine, command);

@@ -1,39 +1,14 @@
-//! The state that all connections share, the work of a worker's connections, and the kernel's work for them.
+//! The state that the connections of a worker share, their work, and the kernel's work for them.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Op};
 
-use super::handed::Resumed;
 use super::proto::RequestHeader;
-use crate::access::Peer;
-use crate::config::Tls;
-use crate::export::present::{Newcomers, Present};
+use crate::export::present::Present;
 use crate::export::service::Service;
 use crate::kernel::ring::Source;
-
-/// The connections of a server: they come by the server's listeners, to any export.
-pub(crate) struct Connections {
-    pub(super) service: Arc<Service>,
-    pub(super) newcomers: Newcomers<Newcomer>,
-}
-
-/// A connection that was accepted, or that another server has handed over.
-pub(crate) struct Newcomer {
-    pub(super) fd: OwnedFd,
-    pub(super) peer: Peer,
-    pub(super) comes: Comes,
-}
-
-/// How a connection begins.
-pub(super) enum Comes {
-    /// It is greeted; whether it is encrypted then.
-    New(Tls),
-    /// It goes on.
-    From(Box<Resumed>),
-}
 
 /// The state that the connections of a worker share.
 pub(crate) struct Common {

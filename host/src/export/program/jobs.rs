@@ -54,7 +54,6 @@ impl Course {
         self.end.fetch_min(now.as_nanos(), Ordering::AcqRel);
     }
 
-    /// How long it ran, once it is over.
     pub(crate) fn ran(&self) -> Duration {
         self.end().since(self.start)
     }

@@ -6,11 +6,12 @@
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use super::proto::{self, INFO, Info, Order, PARAMS, Params};
+use crate::export::patiently;
 
 const PLACE: &str = "/dev/ublk-control";
 
@@ -23,7 +24,6 @@ const AGAIN: Duration = Duration::from_millis(2);
 pub(super) struct Control {
     file: File,
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
-    /// The abilities of the driver.
     pub(super) features: u64,
 }
 
@@ -112,16 +112,12 @@ impl Control {
     }
 
     /// Stops a device and removes it. A missing device is no error.
-    ///
-    /// # Errors
-    /// The order that could not be carried out, and why.
     pub(super) fn remove(&mut self, dev: &Info) -> Result<(), String> {
         for order in [Order::STOP_DEV, Order::DEL_DEV] {
-            match self.tell(order, dev, 0) {
-                Err(error) if error.raw_os_error() != Some(libc::ENODEV) => {
-                    return Err(format!("{} cannot be removed ({}: {error})", block_path(dev.id), order.name));
-                }
-                _ => {}
+            if let Err(error) = self.tell(order, dev, 0)
+                && error.raw_os_error() != Some(libc::ENODEV)
+            {
+                return Err(format!("{} cannot be removed ({}: {error})", block_path(dev.id), order.name));
             }
         }
         Ok(())
@@ -154,22 +150,15 @@ impl Control {
 
     /// Takes a device that has no server for this process; waits, for so long at most, until the one that had it is gone.
     pub(super) fn take_over(&mut self, dev: &Info, patience: Duration) -> io::Result<()> {
-        let until = Instant::now() + patience;
-        loop {
-            match self.tell(Order::START_USER_RECOVERY, dev, 0) {
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < until => {
-                    std::thread::sleep(AGAIN)
-                }
-                // Another server began with it and died before it had the first queue: the driver is as far as we want it.
-                Err(error)
-                    if error.raw_os_error() == Some(libc::EINVAL)
-                        && self.info(dev.id).is_ok_and(|info| info.state() == proto::State::Quiesced) =>
-                {
-                    return Ok(());
-                }
-                other => return other,
+        let is_busy = |error: &io::Error| error.kind() == ErrorKind::ResourceBusy;
+        let taken = patiently((patience, AGAIN), is_busy, || self.tell(Order::START_USER_RECOVERY, dev, 0));
+        taken.or_else(|error| match error.kind() {
+            // Another server began with it and died before it had the first queue: the driver is as far as we want it.
+            ErrorKind::InvalidInput if self.info(dev.id).is_ok_and(|info| info.state() == proto::State::Quiesced) => {
+                Ok(())
             }
-        }
+            _ => Err(error),
+        })
     }
 }
 

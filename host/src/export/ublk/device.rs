@@ -21,8 +21,8 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fairlift_core::ContextId;
@@ -35,7 +35,8 @@ use crate::config::{Backing, WayIn as _};
 use crate::export::offer::Offer;
 use crate::export::present::Newcomers;
 use crate::export::service::Service;
-use crate::export::{DeviceView, Export};
+use crate::export::{DeviceView, Export, patiently};
+use crate::sync::{Mutex, lock};
 
 /// For how long a device's last server may take to die. Chosen: as long as its lock on a file is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -51,7 +52,6 @@ const DEPTH: u16 = 128;
 const MARK: u64 = 0xfa17 << 48;
 
 pub(crate) struct BlockDevice {
-    /// The driver's record of it.
     pub(super) info: Info,
     pub(super) ublk: Ublk,
     /// The number of its export.
@@ -71,7 +71,7 @@ pub(crate) struct BlockDevice {
     is_live: AtomicBool,
     /// Its queues begin with nothing more: what is asked is for another server.
     pub(super) is_left: AtomicBool,
-    why_not: Mutex<Option<String>>,
+    pub(super) why_not: Mutex<Option<String>>,
     /// blockdev.5
     at_work: Mutex<Stage>,
 }
@@ -107,9 +107,6 @@ pub(super) const fn is_ours(mark: u64) -> bool {
 
 impl BlockDevice {
     /// Makes the device of an export, or finds the one that a previous server has left.
-    ///
-    /// # Errors
-    /// The reason why it cannot be had, and the remedy.
     pub(super) fn make(
         ublk: &Ublk,
         backing: &Backing,
@@ -202,10 +199,6 @@ impl BlockDevice {
         Ok(device)
     }
 
-    fn at_work(&self) -> MutexGuard<'_, Stage> {
-        self.at_work.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn path(&self) -> String {
         block_path(self.info.id)
     }
@@ -216,12 +209,9 @@ impl BlockDevice {
         self.ublk.leave && outlives && !self.is_removed.load(Ordering::Acquire)
     }
 
-    /// Whether it is there; that it is not yet is no error.
-    ///
-    /// # Errors
-    /// Why it will not be.
+    /// Whether it is there, or why it will not be; that it is not yet is no error.
     pub(super) fn is_there(&self) -> Result<bool, String> {
-        let why = self.why_not.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let why = lock(&self.why_not).clone();
         why.map_or_else(|| Ok(self.is_live.load(Ordering::Acquire)), Err)
     }
 
@@ -244,7 +234,7 @@ impl BlockDevice {
 
     /// Gives its queues to the workers and starts it, which has its partitions looked for. Waits in the kernel.
     pub(super) fn start(self: &Arc<Self>, service: &Service, newcomers: &Newcomers<Newcomer>) -> Result<(), String> {
-        let mut stage = self.at_work();
+        let mut stage = lock(&self.at_work);
         if *stage != Stage::Made {
             return Ok(()); // removed meanwhile
         }
@@ -319,16 +309,9 @@ impl BlockDevice {
         Ok(())
     }
 
-    pub(super) fn fails(&self, why: String) {
-        *self.why_not.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
-    }
-
     /// Leaves it for the next server. A device that was not started is of no use to that.
-    ///
-    /// # Errors
-    /// Why it could not be removed.
     pub(super) fn leave(&self, service: &Service) -> Result<(), String> {
-        let mut stage = self.at_work();
+        let mut stage = lock(&self.at_work);
         match *stage {
             Stage::Gone => {}
             Stage::Made | Stage::Given if !self.recovered => {
@@ -350,11 +333,8 @@ impl BlockDevice {
     }
 
     /// Stops it and takes it away. Waits for its requests, which the workers serve meanwhile.
-    ///
-    /// # Errors
-    /// Why it is still there.
     pub(super) fn stop(&self, service: &Service) -> Result<(), String> {
-        let mut stage = self.at_work();
+        let mut stage = lock(&self.at_work);
         let before = *stage;
         match before {
             Stage::Gone => return Ok(()),
@@ -392,7 +372,7 @@ impl BlockDevice {
 
     /// It becomes as large as its export, where the kernel can do that.
     pub(super) fn grow(&self, export: &Export) {
-        let stage = self.at_work();
+        let stage = lock(&self.at_work);
         if *stage != Stage::Live || !self.grows_to(export) {
             return;
         }
@@ -425,7 +405,6 @@ impl BlockDevice {
     }
 }
 
-/// The driver, the settings and the export that a device is made from.
 struct Maker<'a> {
     control: Control,
     ublk: &'a Ublk,
@@ -516,7 +495,7 @@ pub(crate) struct Newcomer {
 impl Drop for BlockDevice {
     /// A device made for a server that did not start.
     fn drop(&mut self) {
-        if *self.at_work() == Stage::Made
+        if *lock(&self.at_work) == Stage::Made
             && !self.recovered
             && let Ok(mut control) = Control::open()
         {
@@ -573,30 +552,17 @@ fn not_added(error: &io::Error, wanted: &Info) -> String {
 
 /// Opens a device's own file, once it is there and ours.
 fn open(path: &str) -> io::Result<File> {
-    patiently(|| File::options().read(true).write(true).open(path))
+    patiently((FILE, AGAIN), udev_may_give, || File::options().read(true).write(true).open(path))
 }
 
 /// Waits until a device's own file is there and ours.
 fn until_ours(path: &str) -> io::Result<()> {
     use rustix::fs::Access;
-    patiently(|| Ok(rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK)?))
+    patiently((FILE, AGAIN), udev_may_give, || Ok(rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK)?))
 }
 
-/// Tries it again while udev may still be about to give us a file.
-fn patiently<T>(work: impl Fn() -> io::Result<T>) -> io::Result<T> {
-    let until = Instant::now() + FILE;
-    loop {
-        match work() {
-            Err(error)
-                if Instant::now() < until
-                    && ([ErrorKind::NotFound, ErrorKind::PermissionDenied].contains(&error.kind())
-                        || error.raw_os_error() == Some(libc::EBUSY)) =>
-            {
-                std::thread::sleep(AGAIN);
-            }
-            other => return other,
-        }
-    }
+fn udev_may_give(error: &io::Error) -> bool {
+    [ErrorKind::NotFound, ErrorKind::PermissionDenied, ErrorKind::ResourceBusy].contains(&error.kind())
 }
 
 /// The exclusive holder of a block device.

@@ -1,12 +1,12 @@
 //! The queues of a worker.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use super::device::Newcomer;
 use super::queue::UblkQueue;
-use super::queue_slots::QueueSlots;
 use super::service::{TICKET, Tag, Ublks};
 use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front, Protocol as _};
@@ -19,7 +19,11 @@ pub(crate) struct Ublk {
     service: Arc<Service>,
     /// The state that all workers share.
     common: Arc<Ublks>,
-    queues: QueueSlots<UblkQueue>,
+    /// By queue slots, which do not come again. Example: a device is left for the next server, and the kernel answers a command of its queue
+    /// with a request for that server. That answer finds no queue.
+    queues: BTreeMap<usize, UblkQueue>,
+    /// The next queue slot.
+    next: usize,
     /// Queues that were given to this worker in this turn. They are taken up once the engine has looked which disks there are: that of an
     /// export that was just added may have the number of one that has just gone.
     newcomers: Vec<Newcomer>,
@@ -30,7 +34,6 @@ pub(crate) struct Ublk {
     /// Reads that have ended: the kernel copies from their memory when it takes the collected commands.
     spent: Vec<usize>,
     present: Present,
-    draining: bool,
     /// Queues begin with nothing: another server is to have them, or hands them over.
     holds: bool,
 }
@@ -42,44 +45,41 @@ impl Ublk {
     pub(crate) fn new(common: Arc<Ublks>) -> Self {
         let service = Arc::clone(&common.service);
         Self {
-            queues: QueueSlots::new(),
+            queues: BTreeMap::new(),
+            next: 0,
             newcomers: Vec::new(),
             waiting: Vec::new(),
             ending: Vec::new(),
             spent: Vec::new(),
-            present: Present::default(),
-            draining: false,
+            present: Present::new(&service.exports()),
             holds: service.hold.is_on(),
             service,
             common,
         }
     }
 
-    fn welcome(&mut self, engine: &mut Engine, newcomer: Newcomer) {
-        let Newcomer { device, export, file, number, descriptors } = newcomer;
+    fn welcome(&mut self, engine: &mut Engine, mut newcomer: Newcomer) {
         // It may have changed on the way here.
-        let export = self.service.exports().get(export.id).cloned().unwrap_or(export);
-        let client = Client {
-            peer: device.path(),
-            export: Some(export.name.clone()),
-            since: SystemTime::now(),
-            unsent: Arc::default(),
-        };
-        let there = Arc::clone(&export);
-        let queue_slot = self
-            .queues
-            .take(|queue_slot| UblkQueue::new(engine, (device, file), export, (number, queue_slot), descriptors));
-        self.present.join(&there, queue_slot);
+        newcomer.export = self.service.exports().get(newcomer.export.id).cloned().unwrap_or(newcomer.export);
+        let (export, peer, number) = (Arc::clone(&newcomer.export), newcomer.device.path(), newcomer.number);
+        let queue_slot = self.next;
+        self.next += 1;
+        self.queues.insert(queue_slot, UblkQueue::new(engine, newcomer, queue_slot));
+        self.present.join(&export, queue_slot);
         if number == 0 {
+            let (export, since) = (Some(export.name.clone()), SystemTime::now());
+            let client = Client { peer, export, since, unsent: Arc::default() };
             self.service.clients().insert((engine.context.0, CLIENTS + queue_slot), client);
         }
     }
 
     /// Begins with nothing more of devices that are left to another server.
     fn look_at_left(&mut self) {
-        for (queue_slot, queue) in self.queues.all().filter(|(_, queue)| queue.device.is_left.load(Ordering::Acquire)) {
-            queue.left = true;
-            self.ending.push(queue_slot);
+        for (queue_slot, queue) in &mut self.queues {
+            if queue.device.is_left.load(Ordering::Acquire) {
+                queue.left = true;
+                self.ending.push(*queue_slot);
+            }
         }
     }
 
@@ -97,7 +97,7 @@ impl Front for Ublk {
     fn completed(&mut self, engine: &mut Engine, what: u64, completion: &Completion) {
         let Tag { queue_slot, tag } = Tag::of_event(what);
         // A request of a queue that has left is for the next server.
-        let Some(queue) = self.queues.answered(queue_slot) else { return };
+        let Some(queue) = self.queues.get_mut(&queue_slot) else { return };
         let waited = queue.is_held_back();
         queue.completed(engine, tag, completion.result);
         if queue.is_held_back() {
@@ -125,7 +125,7 @@ impl Front for Ublk {
     #[inline]
     fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
         let Tag { queue_slot, tag } = Tag::of_ticket(engine.owner(ticket));
-        let queue = self.queues.get(queue_slot).expect("a queue stays while it serves something");
+        let queue = self.queues.get_mut(&queue_slot).expect("a queue stays while it serves something");
         self.spent.extend(queue.news(engine, ticket, tag, news));
         if queue.left {
             self.ending.push(queue_slot);
@@ -139,7 +139,7 @@ impl Front for Ublk {
         let mut some = false;
         let queues = &mut self.queues;
         self.waiting.retain(|queue_slot| {
-            let Some(queue) = queues.get(*queue_slot) else { return false };
+            let Some(queue) = queues.get_mut(queue_slot) else { return false };
             some |= queue.go_on(engine);
             queue.is_held_back()
         });
@@ -148,12 +148,14 @@ impl Front for Ublk {
 
     fn arm(&mut self, engine: &mut Engine) {
         for queue_slot in std::mem::take(&mut self.ending) {
-            let Some(queue) = self.queues.get(queue_slot).filter(|queue| queue.is_over()) else { continue };
+            if !self.queues.get(&queue_slot).is_some_and(UblkQueue::is_over) {
+                continue;
+            }
+            let Some(queue) = self.queues.remove(&queue_slot) else { continue };
             // Collected requests for it name its descriptor.
             engine.ring.submit();
             self.present.leave(queue.export.id, queue_slot);
-            let commands = queue.close(engine);
-            self.queues.leave(queue_slot, commands);
+            queue.close(engine);
             self.service.clients().remove(&(engine.context.0, CLIENTS + queue_slot));
         }
     }
@@ -162,7 +164,6 @@ impl Front for Ublk {
         !self.waiting.is_empty()
     }
 
-    /// The buffers of reads are given back.
     fn make_room(&mut self, engine: &mut Engine) {
         if !self.spent.is_empty() {
             engine.ring.submit();
@@ -171,11 +172,7 @@ impl Front for Ublk {
     }
 
     fn is_over(&self, _engine: &Engine) -> bool {
-        self.draining
-            && self.newcomers.is_empty()
-            && self.queues.are_empty()
-            && self.spent.is_empty()
-            && self.common.has_drained()
+        self.newcomers.is_empty() && self.queues.is_empty() && self.spent.is_empty() && self.common.has_drained()
     }
 }
 
@@ -184,14 +181,13 @@ impl Clients for Ublk {
     #[cold]
     fn follow(&mut self, engine: &mut Engine, exports: &Exports) {
         for (queue_slot, fate) in self.present.follow(exports) {
-            if let (Fate::Changed(export), Some(queue)) = (fate, self.queues.get(queue_slot)) {
+            if let (Fate::Changed(export), Some(queue)) = (fate, self.queues.get_mut(&queue_slot)) {
                 queue.follow(engine, &export);
             }
         }
     }
 
     fn drain(&mut self, _engine: &mut Engine) {
-        self.draining = true;
         self.common.drain();
     }
 
@@ -201,7 +197,7 @@ impl Clients for Ublk {
 
     /// The kernel has all ended requests by then. Requests that were fetched and not begun it gives to the next server (blkqueue.5).
     fn held(&mut self, engine: &mut Engine) -> Option<Report> {
-        if !self.newcomers.is_empty() || self.queues.all().any(|(_, queue)| !queue.stands_still()) {
+        if !self.newcomers.is_empty() || !self.queues.values().all(UblkQueue::stands_still) {
             return None;
         }
         engine.ring.submit();

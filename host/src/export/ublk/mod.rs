@@ -7,7 +7,7 @@
 //!
 //! [`proto`] is pure: orders to the driver, and its requests. `control` gives it orders, which wait in the kernel and so have threads of their own
 //! (`service`). `device` is a block device as it is made and found again, `names` what people call it; `queue` is one of its queues at a worker, and
-//! `front` has all queues of a worker, each at its place (`queue_slots`). `syntax` is an export's setting for it. [`orphans`] are devices whose
+//! `front` has all queues of a worker. `syntax` is an export's setting for it. [`orphans`] are devices whose
 //! server has died.
 
 mod control;
@@ -17,7 +17,6 @@ mod names;
 pub mod orphans;
 pub mod proto;
 mod queue;
-mod queue_slots;
 pub(crate) mod service;
 mod syntax;
 

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 
 use super::control::block_path;
 
-/// The directory of the links.
 const PLACE: &str = "/dev/fairlift";
 
 /// The link of an export: its name, with characters that udev would not have in one written as `\x2f`; `None`: no file can be called so.
@@ -70,10 +69,8 @@ pub(super) fn all() -> BTreeMap<u32, String> {
 
 /// Takes away the links of a device that is gone.
 pub(super) fn forget(id: u32) {
-    if let Some(name) = all().get(&id)
-        && !Path::new(&block_path(id)).exists()
-    {
-        unset(&Path::new(PLACE).join(name), id);
+    if !Path::new(&block_path(id)).exists() {
+        links().filter(|(_, of)| *of == id).for_each(|(link, _)| unset(&link, id));
     }
 }
 

@@ -5,9 +5,10 @@
 //! blkdev.1  A request is decoded from a copy of its descriptor and from the export, and from nothing else. A request that
 //!           cannot be served has an error of its own; the device goes on.
 
-use fairlift_core::{Errno, Flags, Op, Sector};
+use fairlift_core::{Flags, Op, Sector};
+use vm_memory::ByteValued;
 
-use crate::export::offer::{BlockRequest, Misfit, Offer};
+use crate::export::offer::{BlockRequest, Offer, Refusal};
 
 // ---- features and flags (`UBLK_F_…`) ----
 
@@ -51,7 +52,6 @@ const FEATURES: [(&str, bool); 19] = [
 ];
 
 /// Features by name; those without one by their number.
-#[must_use]
 pub(super) fn names(features: u64) -> String {
     let name = |bit: usize| FEATURES.get(bit).map_or_else(|| format!("bit {bit}"), |(name, _)| (*name).to_owned());
     (0..64).filter(|bit| features >> bit & 1 != 0).map(name).collect::<Vec<_>>().join(" ")
@@ -98,50 +98,28 @@ const fn ioctl(direction: u32, number: u32, bytes: usize) -> u32 {
 
 /// An order's bytes: its device (`u32::MAX`: none yet), the address of its data, and one number. Of `len` bytes at `addr` the first `path`
 /// are the path of the device's own file.
-#[must_use]
 pub(super) fn control(dev: u32, addr: u64, len: u16, data: u64, path: u16) -> [u8; CONTROL_ROOM] {
     let mut bytes = [0; CONTROL_ROOM];
     let mut put = Put(&mut bytes, 0);
-    put.u32(dev).u16(u16::MAX).u16(len).u64(addr).u64(data).u16(path);
+    put.put(dev).put(u16::MAX).put(len).put(addr).put(data).put(path);
     bytes
 }
 
 struct Put<'a>(&'a mut [u8], usize);
 
 impl Put<'_> {
-    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+    fn put(&mut self, value: impl ByteValued) -> &mut Self {
+        let bytes = value.as_slice();
         self.0[self.1..self.1 + bytes.len()].copy_from_slice(bytes);
         self.1 += bytes.len();
         self
     }
-
-    fn u8(&mut self, value: u8) -> &mut Self {
-        self.bytes(&[value])
-    }
-
-    fn u16(&mut self, value: u16) -> &mut Self {
-        self.bytes(&value.to_ne_bytes())
-    }
-
-    fn u32(&mut self, value: u32) -> &mut Self {
-        self.bytes(&value.to_ne_bytes())
-    }
-
-    fn u64(&mut self, value: u64) -> &mut Self {
-        self.bytes(&value.to_ne_bytes())
-    }
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_ne_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]))
+fn at<T: ByteValued + Default>(bytes: &[u8], at: usize) -> T {
+    let mut value = T::default();
+    value.as_mut_slice().copy_from_slice(&bytes[at..at + size_of::<T>()]);
+    value
 }
 
 /// The driver's record of a device.
@@ -167,28 +145,26 @@ pub(super) struct Info {
 pub(super) const INFO: usize = 64;
 
 impl Info {
-    #[must_use]
     pub(super) fn bytes(&self) -> [u8; INFO] {
         let mut bytes = [0; INFO];
         let mut put = Put(&mut bytes, 0);
-        put.u16(self.queues).u16(self.depth).u16(self.state).u16(0).u32(self.request_max).u32(self.id);
-        put.u32(self.pid as u32).u32(0).u64(self.flags).u64(self.mark).u32(self.uid).u32(self.gid);
+        put.put(self.queues).put(self.depth).put(self.state).put(0_u16).put(self.request_max).put(self.id);
+        put.put(self.pid).put(0_u32).put(self.flags).put(self.mark).put(self.uid).put(self.gid);
         bytes
     }
 
-    #[must_use]
     pub(super) fn read(bytes: &[u8; INFO]) -> Self {
         Self {
-            queues: u16_at(bytes, 0),
-            depth: u16_at(bytes, 2),
-            state: u16_at(bytes, 4),
-            request_max: u32_at(bytes, 8),
-            id: u32_at(bytes, 12),
-            pid: u32_at(bytes, 16) as i32,
-            flags: u64_at(bytes, 24),
-            mark: u64_at(bytes, 32),
-            uid: u32_at(bytes, 40),
-            gid: u32_at(bytes, 44),
+            queues: at(bytes, 0),
+            depth: at(bytes, 2),
+            state: at(bytes, 4),
+            request_max: at(bytes, 8),
+            id: at(bytes, 12),
+            pid: at(bytes, 16),
+            flags: at(bytes, 24),
+            mark: at(bytes, 32),
+            uid: at(bytes, 40),
+            gid: at(bytes, 44),
         }
     }
 
@@ -198,9 +174,6 @@ impl Info {
     }
 
     /// Whether our server can serve it, whoever made it.
-    ///
-    /// # Errors
-    /// The unknown or missing feature.
     pub(super) fn is_spoken(&self) -> Result<(), String> {
         let of_no_matter = |bit: usize| FEATURES.get(bit).is_some_and(|(_, is)| *is);
         let strange = (0..64).filter(|bit| !of_no_matter(*bit)).fold(0, |all, bit| all | self.flags & 1 << bit);
@@ -218,7 +191,6 @@ impl Info {
         Ok(())
     }
 
-    #[must_use]
     pub(super) const fn state(&self) -> State {
         match self.state {
             0 => State::Dead,
@@ -242,7 +214,6 @@ pub(super) enum State {
 }
 
 impl State {
-    #[must_use]
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Dead => "dead",
@@ -273,7 +244,6 @@ pub(super) const PARAMS: usize = 60;
 const RANGE_MAX: u32 = !0xffff;
 
 impl Params {
-    #[must_use]
     pub(super) fn bytes(&self) -> [u8; PARAMS] {
         const BASIC: u32 = 1;
         const DISCARD: u32 = 1 << 1;
@@ -286,26 +256,25 @@ impl Params {
         let range = |can: bool| if can { RANGE_MAX } else { 0 };
         let mut bytes = [0; PARAMS];
         let mut put = Put(&mut bytes, 0);
-        put.u32(PARAMS as u32).u32(BASIC | DISCARD);
-        put.u32(attributes).u8(logical).u8(physical).u8(physical).u8(logical);
-        put.u32(self.request_max / Sector::SIZE as u32).u32(0).u64(self.size / Sector::SIZE).u64(0);
-        put.u32(0).u32(block).u32(range(self.discard)).u32(range(self.write_zeroes)).u16(1);
+        put.put(PARAMS as u32).put(BASIC | DISCARD);
+        put.put(attributes).put(logical).put(physical).put(physical).put(logical);
+        put.put(self.request_max / Sector::SIZE as u32).put(0_u32).put(self.size / Sector::SIZE).put(0_u64);
+        put.put(0_u32).put(block).put(range(self.discard)).put(range(self.write_zeroes)).put(1_u16);
         bytes
     }
 
     /// The driver's answer to [`Order::GET_PARAMS`].
-    #[must_use]
     pub(super) fn read(bytes: &[u8; PARAMS]) -> Self {
-        let has = |bit: u32| u32_at(bytes, 8) >> bit & 1 != 0;
+        let has = |bit: u32| at::<u32>(bytes, 8) >> bit & 1 != 0;
         Self {
-            size: u64_at(bytes, 24).saturating_mul(Sector::SIZE),
+            size: at::<u64>(bytes, 24).saturating_mul(Sector::SIZE),
             block: 1_u32.checked_shl(bytes[12].into()).unwrap_or(0),
-            request_max: u32_at(bytes, 16).saturating_mul(Sector::SIZE as u32),
+            request_max: at::<u32>(bytes, 16).saturating_mul(Sector::SIZE as u32),
             read_only: has(0),
             rotational: has(1),
             volatile_cache: has(2),
-            discard: u32_at(bytes, 48) > 0,
-            write_zeroes: u32_at(bytes, 52) > 0,
+            discard: at::<u32>(bytes, 48) > 0,
+            write_zeroes: at::<u32>(bytes, 52) > 0,
         }
     }
 
@@ -350,7 +319,6 @@ pub(super) enum Ask {
 }
 
 impl Ask {
-    #[must_use]
     pub(super) const fn code(self) -> u32 {
         ioctl(3, self as u32, COMMAND)
     }
@@ -360,10 +328,9 @@ impl Ask {
 pub(super) const COMMAND: usize = 16;
 
 /// A command's bytes: whose request it is, how that ended, and where its data is.
-#[must_use]
 pub(super) fn command(queue: u16, tag: u16, result: i32, addr: u64) -> [u8; COMMAND] {
     let mut bytes = [0; COMMAND];
-    Put(&mut bytes, 0).u16(queue).u16(tag).u32(result as u32).u64(addr);
+    Put(&mut bytes, 0).put(queue).put(tag).put(result).put(addr);
     bytes
 }
 
@@ -381,49 +348,12 @@ pub(super) const DEPTH_MAX: u16 = 4096;
 /// The longest read or write that the driver has room for. Chosen: as long as the largest buffer that a pool keeps.
 pub(super) const REQUEST_MAX: u32 = 1 << 20;
 
-/// Why a request cannot be served.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    /// Its kind is unknown, or the export cannot do it.
-    Kind(u8),
-    /// It ends behind the export's end, or begins there.
-    Beyond,
-    /// It is not whole blocks, or nothing.
-    Blocks,
-    /// It is longer than the driver was told.
-    TooLong,
-    /// It would change what may only be read.
-    ReadOnly,
-}
-
-impl Refusal {
-    /// The answer for the client.
-    #[must_use]
-    pub const fn errno(self) -> Errno {
-        match self {
-            Self::Kind(_) => Errno::ENOTSUP,
-            Self::Beyond | Self::ReadOnly => Errno::EIO,
-            Self::Blocks | Self::TooLong => Errno::EINVAL,
-        }
-    }
-}
-
-impl From<Misfit> for Refusal {
-    fn from(why: Misfit) -> Self {
-        match why {
-            Misfit::TooLong => Self::TooLong,
-            Misfit::Empty | Misfit::Blocks => Self::Blocks,
-            Misfit::Beyond => Self::Beyond,
-        }
-    }
-}
-
 /// The kind of a write, in its descriptor.
 const WRITE: u8 = 1;
 
 /// How many bytes a write is of; `None`: the request is no write.
 pub(super) fn write_of(descriptor: &[u8; DESCRIPTOR]) -> Option<usize> {
-    (u32_at(descriptor, 0) as u8 == WRITE).then(|| u32_at(descriptor, 4) as usize * Sector::SIZE as usize)
+    (at::<u32>(descriptor, 0) as u8 == WRITE).then(|| at::<u32>(descriptor, 4) as usize * Sector::SIZE as usize)
 }
 
 /// Reads a request's descriptor.
@@ -433,24 +363,17 @@ pub(super) fn write_of(descriptor: &[u8; DESCRIPTOR]) -> Option<usize> {
 pub fn request(bytes: &[u8; DESCRIPTOR], offer: &Offer) -> Result<BlockRequest, Refusal> {
     const FUA: u32 = 1 << 13;
     const NO_UNMAP: u32 = 1 << 15;
-    let (kind_and_flags, sectors, start) = (u32_at(bytes, 0), u32_at(bytes, 4), u64_at(bytes, 8));
-    let (kind, len) = (kind_and_flags as u8, u64::from(sectors) * Sector::SIZE);
-    let (op, can) = match kind {
-        0 => (Op::Read, true),
-        WRITE => (Op::Write, true),
-        2 => return Ok(BlockRequest::new(Op::Flush, 0, 0)),
-        3 => (Op::Discard, offer.discard),
-        5 => (Op::WriteZeroes, offer.write_zeroes),
-        _ => return Err(Refusal::Kind(kind)),
+    let (kind_and_flags, sectors): (u32, u32) = (at(bytes, 0), at(bytes, 4));
+    let (kind, start, len) = (kind_and_flags as u8, at(bytes, 8), u64::from(sectors) * Sector::SIZE);
+    let op = match kind {
+        0 => Op::Read,
+        WRITE => Op::Write,
+        2 => Op::Flush,
+        3 => Op::Discard,
+        5 => Op::WriteZeroes,
+        _ => return Err(Refusal::Kind(kind.into())),
     };
-    if offer.read_only && op != Op::Read {
-        return Err(Refusal::ReadOnly);
-    }
-    if !can {
-        return Err(Refusal::Kind(kind));
-    }
-    let at = if op.has_payload() { offer.transfer(start, len)? } else { offer.range(start, len)? };
-    let mut request = BlockRequest::new(op, at, len);
+    let mut request = offer.request(op, kind.into(), start, len)?;
     if kind_and_flags & FUA != 0 && matches!(op, Op::Write | Op::WriteZeroes) {
         request.flags |= Flags::FUA;
     }
@@ -469,7 +392,7 @@ mod tests {
 
     fn decoded(kind: u32, sectors: u32, start: u64, offer: Offer) -> Result<BlockRequest, Refusal> {
         let mut bytes = [0; DESCRIPTOR];
-        Put(&mut bytes, 0).u32(kind).u32(sectors).u64(start).u64(7);
+        Put(&mut bytes, 0).put(kind).put(sectors).put(start).put(7_u64);
         request(&bytes, &offer)
     }
 
@@ -493,23 +416,23 @@ mod tests {
     fn what_cannot_be_served_is_refused_by_itself() {
         let refused = |kind, sectors, start, device| decoded(kind, sectors, start, device).unwrap_err();
         for kind in [0, 1, 3, 5] {
-            assert_eq!(refused(kind, 8, 2048, OFFER), Refusal::Beyond, "where it ends");
-            assert_eq!(refused(kind, 16, 2040, OFFER), Refusal::Beyond, "one block behind it");
-            assert_eq!(refused(kind, 8, u64::MAX, OFFER), Refusal::Beyond);
-            assert_eq!(refused(kind, 8, u64::MAX / 512, OFFER), Refusal::Beyond);
-            assert_eq!(refused(kind, 8, 4, OFFER), Refusal::Blocks);
-            assert_eq!(refused(kind, 0, 8, OFFER), Refusal::Blocks);
+            assert_eq!(refused(kind, 8, 2048, OFFER), Refusal::Beyond(2048, 4096), "where it ends");
+            assert_eq!(refused(kind, 16, 2040, OFFER), Refusal::Beyond(2040, 8192), "one block behind it");
+            assert_eq!(refused(kind, 8, u64::MAX, OFFER), Refusal::Beyond(u64::MAX, 4096));
+            assert_eq!(refused(kind, 8, u64::MAX / 512, OFFER), Refusal::Beyond(u64::MAX / 512, 4096));
+            assert_eq!(refused(kind, 8, 4, OFFER), Refusal::Blocks(4, 4096));
+            assert_eq!(refused(kind, 0, 8, OFFER), Refusal::Length(0));
         }
-        assert_eq!(refused(0, 136, 0, OFFER), Refusal::TooLong);
-        assert_eq!(refused(1, u32::MAX, 0, OFFER), Refusal::TooLong);
+        assert_eq!(refused(0, 136, 0, OFFER), Refusal::Length(136 * 512));
+        assert_eq!(refused(1, u32::MAX, 0, OFFER), Refusal::Length(u64::from(u32::MAX) * 512));
         for kind in [4, 6, 18, 255] {
-            assert_eq!(refused(kind, 8, 0, OFFER), Refusal::Kind(kind as u8));
+            assert_eq!(refused(kind, 8, 0, OFFER), Refusal::Kind(kind));
         }
         let read_only = Offer { read_only: true, ..OFFER };
         for kind in [1, 3, 5] {
             assert_eq!(refused(kind, 8, 0, read_only), Refusal::ReadOnly);
             let plain = Offer { discard: false, write_zeroes: false, ..OFFER };
-            assert!(kind == 1 || refused(kind, 8, 0, plain) == Refusal::Kind(kind as u8));
+            assert!(kind == 1 || refused(kind, 8, 0, plain) == Refusal::Kind(kind));
         }
     }
 
@@ -561,11 +484,11 @@ mod tests {
         assert_eq!(Order::GET_FEATURES.code, 0x8020_7513);
         assert_eq!(Ask::Commit.code(), 0xc010_7521);
         let bytes = control(3, 0x1122, 64, 5, 32);
-        assert_eq!((u32_at(&bytes, 0), u16_at(&bytes, 4), u16_at(&bytes, 6)), (3, u16::MAX, 64));
-        assert_eq!((u64_at(&bytes, 8), u64_at(&bytes, 16), u16_at(&bytes, 24)), (0x1122, 5, 32));
+        assert_eq!((at::<u32>(&bytes, 0), at::<u16>(&bytes, 4), at::<u16>(&bytes, 6)), (3, u16::MAX, 64));
+        assert_eq!((at::<u64>(&bytes, 8), at::<u64>(&bytes, 16), at::<u16>(&bytes, 24)), (0x1122, 5, 32));
         let bytes = command(1, 2, -5, 0x3344);
         assert_eq!(
-            (u16_at(&bytes, 0), u16_at(&bytes, 2), u32_at(&bytes, 4) as i32, u64_at(&bytes, 8)),
+            (at::<u16>(&bytes, 0), at::<u16>(&bytes, 2), at::<i32>(&bytes, 4), at::<u64>(&bytes, 8)),
             (1, 2, -5, 0x3344)
         );
         let info = Info {
@@ -591,9 +514,9 @@ mod tests {
         };
         let bytes = params.bytes();
         assert_eq!(Params::read(&bytes), params);
-        assert_eq!((u32_at(&bytes, 8), bytes[12], bytes[13], u32_at(&bytes, 16)), (0b1100, 9, 12, 2048));
+        assert_eq!((at::<u32>(&bytes, 8), bytes[12], bytes[13], at::<u32>(&bytes, 16)), (0b1100, 9, 12, 2048));
         assert_eq!(
-            (u32_at(&bytes, 44), u32_at(&bytes, 48), u32_at(&bytes, 52), u16_at(&bytes, 56)),
+            (at::<u32>(&bytes, 44), at::<u32>(&bytes, 48), at::<u32>(&bytes, 52), at::<u16>(&bytes, 56)),
             (512, RANGE_MAX, 0, 1)
         );
     }

@@ -15,12 +15,12 @@ use std::sync::Arc;
 
 use fairlift_core::{Errno, Op, Outcome, StreamId};
 
-use super::device::{BlockDevice, Descriptors};
-use super::proto::{self, Ask, Refusal};
+use super::device::{BlockDevice, Descriptors, Newcomer};
+use super::proto::{self, Ask};
 use super::service::Tag;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
-use crate::export::offer::{BlockRequest, Offer};
+use crate::export::offer::{BlockRequest, Offer, Refusal};
 use crate::kernel::buffer::{Buffer, NoBuffer};
 use crate::kernel::call::Call;
 use crate::kernel::ticket::Memory;
@@ -68,13 +68,8 @@ enum Slot {
 }
 
 impl UblkQueue {
-    pub(super) fn new(
-        engine: &mut Engine,
-        (device, file): (Arc<BlockDevice>, Arc<OwnedFd>),
-        export: Arc<Export>,
-        (number, queue_slot): (u16, usize),
-        descriptors: Descriptors,
-    ) -> Self {
+    pub(super) fn new(engine: &mut Engine, newcomer: Newcomer, queue_slot: usize) -> Self {
+        let Newcomer { device, export, file, number, descriptors } = newcomer;
         let depth = device.info.depth;
         let mut queue = Self {
             file,
@@ -208,7 +203,7 @@ impl UblkQueue {
                     }
                     _ => {
                         engine.pool.put(buffer);
-                        (what.and(Err(Refusal::Blocks)), Memory::None)
+                        (what.and_then(|other| Err(Refusal::Length(other.len))), Memory::None)
                     }
                 }
             }
@@ -289,14 +284,13 @@ impl UblkQueue {
         self.serving == 0 && !self.slots.iter().any(|slot| matches!(slot, Slot::Filling(_)))
     }
 
-    /// Gives back what it still has; it is over. Answers how many commands the kernel still has, which name its slot.
-    pub(super) fn close(&mut self, engine: &mut Engine) -> usize {
-        for slot in std::mem::take(&mut self.slots) {
+    /// Gives back what it still has; it is over.
+    pub(super) fn close(self, engine: &mut Engine) {
+        for slot in self.slots {
             if let Slot::Filled(buffer, _) = slot {
                 engine.pool.put(buffer);
             }
         }
         self.export.remove_stream(engine, self.stream);
-        self.commands
     }
 }

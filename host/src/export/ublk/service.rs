@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
-use fairlift_core::record::Unreadable;
+use fairlift_core::record::Record;
 
-use super::control::Control;
+use super::control::{Control, block_path};
 use super::device::{BlockDevice, Newcomer};
 use super::front;
 use super::syntax::Ublk;
@@ -20,6 +20,7 @@ use crate::export::present::Newcomers;
 use crate::export::service::Service;
 use crate::export::{DeviceView, Export};
 use crate::kernel::ring::{Choice, Source};
+use crate::sync::{Mutex, lock};
 use crate::{Error, config};
 
 /// How long adding an export waits for its device. Chosen: longer than the last server takes to die and udev to make the file, where
@@ -45,10 +46,6 @@ pub(crate) struct Ublks {
     draining: AtomicBool,
     /// Why the server ends: a device that it was started with could not be.
     failed: Mutex<Option<Error>>,
-}
-
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Ublks {
@@ -82,7 +79,7 @@ impl Ublks {
 
     fn could_not_start(&self, device: &BlockDevice, why: String, must: bool) {
         tracing::error!("export {:?}: {why}", device.name);
-        device.fails(why.clone());
+        *lock(&device.why_not) = Some(why.clone());
         let service = &self.service;
         stop(service, device);
         if must && !service.draining.load(Ordering::Acquire) {
@@ -116,23 +113,24 @@ impl Ublks {
     }
 
     /// The devices that go over, as a server is told that takes over; each is with the kernel from the end of this process on.
-    ///
-    /// # Errors
-    /// One of them is about to be another.
     pub(super) fn held(&self) -> Report {
         if *lock(&self.threads) > 0 {
             return Err("a block device is being started, resized or removed; try again in a moment".into());
         }
-        let all: Vec<_> = lock(&self.list).values().cloned().collect();
-        let (there, stays): (Vec<_>, Vec<_>) = all.iter().partition(|device| device.stays().is_none());
-        // A server that takes over has started none yet.
-        if let Some(why) = stays.iter().find(|device| !device.is_handed).and_then(|device| device.stays()) {
-            return Err(why);
+        let mut held = Vec::new();
+        for device in lock(&self.list).values() {
+            match device.stays() {
+                Some(why) if !device.is_handed => return Err(why),
+                None if device.is_there() == Ok(true) => {
+                    let mut says = Record::default();
+                    says.put("export", &device.name);
+                    says.put("id", &device.info.id);
+                    held.push(HeldClient { descriptors: Vec::new(), says, bytes: Vec::new() });
+                }
+                _ => {} // a server that takes over has started none yet
+            }
         }
-        let there = there.into_iter().filter(|device| device.is_there() == Ok(true));
-        Ok(there
-            .map(|device| HeldClient { descriptors: Vec::new(), says: device.handed(), bytes: Vec::new() })
-            .collect())
+        Ok(held)
     }
 
     /// Has a thread give orders; `false`: there can be none.
@@ -296,12 +294,12 @@ impl Protocol for Ublks {
 
     fn take_over(self: &Arc<Self>, client: HeldClient) -> Result<Coming, String> {
         let HeldClient { mut says, .. } = client;
-        let unreadable = |why: Unreadable| format!("a block device: {why}");
-        let (name, id): (String, u32) =
-            (says.need("export").map_err(unreadable)?, says.need("id").map_err(unreadable)?);
+        let (name, id): (String, u32) = (says.need("export")?, says.need("id")?);
         let device = lock(&self.list).values().find(|device| device.name == name).cloned();
         let device = device.ok_or_else(|| format!("export {name:?} would be no block device"))?;
-        device.is_what_comes(id)?;
+        if !device.is_handed || device.info.id != id {
+            return Err(format!("{} comes for export {name:?}, which has {} here", block_path(id), device.path()));
+        }
         Ok(Box::new(|| ())) // it is started once this server may serve
     }
 
@@ -327,7 +325,7 @@ const NUMBER: u64 = 2;
 pub(super) const TICKET: u64 = NUMBER << OF_TICKET;
 const EVENT: u64 = NUMBER << OF_EVENT;
 
-/// A request of a queue, by the queue's place at its worker.
+/// A request of a queue, by the queue's number at its worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tag {
     pub(super) queue_slot: usize,

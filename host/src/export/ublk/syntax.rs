@@ -40,19 +40,7 @@ impl Default for Ublk {
 impl Ublk {
     /// The words, as they are written in flags and in the config file. (`adopt` takes over a device whose server has died. The last three,
     /// which are those of a socket, are parsed where users are known by name.)
-    pub const WORDS: [&str; 11] = [
-        "id",
-        "queues",
-        "depth",
-        "unprivileged",
-        "recover",
-        "leave",
-        "optional",
-        "partitions",
-        "mode",
-        "owner",
-        "group",
-    ];
+    const WORDS: &str = "id, queues, depth, unprivileged, recover, leave, optional, partitions, mode, owner, group";
 
     /// Reads `true`, `false`, or words with commas between them; `None`: it is no block device.
     ///
@@ -94,8 +82,8 @@ impl Ublk {
             "adopt" => self.adopt = switch()?,
             "partitions" => self.partitions = switch()?,
             _ => {
-                let hint = match suggestion(word, Self::WORDS) {
-                    hint if hint.is_empty() => format!("; there are {}", Self::WORDS.join(", ")),
+                let hint = match suggestion(word, Self::WORDS.split(", ")) {
+                    hint if hint.is_empty() => format!("; there are {}", Self::WORDS),
                     hint => hint,
                 };
                 return Err(format!("unknown word \"{}\"{hint}", word.escape_debug()));

@@ -7,17 +7,17 @@
 //! Example: a read of 4 KiB is `[16 bytes, to read] [4096 bytes, to write] [1 byte, to write]`.
 //!
 //! chain.1  A chain that is none (it goes in circles, leaves its table, names memory that is not there, has no room for a status)
-//!          is [`Broken`]: the guest's driver is out of step, and its device ends.
+//!          is an error: the guest's driver is out of step, and its device ends.
 //! chain.2  A chain that asks what cannot be (beyond the end, half a sector, a write where only reading is allowed) is answered
 //!          by its status, and the device goes on.
 //! chain.3  A chain has at most [`DESCRIPTORS_MAX`] descriptors, so that no guest makes the server keep long lists.
 
-use fairlift_core::{Flags, Op};
+use fairlift_core::{Flags, Op, Sector};
 use virtio_bindings::bindings::virtio_blk as blk;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Address as _, Bytes as _, GuestAddress, GuestMemoryMmap};
 
-use crate::export::offer::{BlockRequest, Misfit, Offer};
+use crate::export::offer::{BlockRequest, Offer, Refusal};
 
 /// Pieces of data that guests may have in one request: they are told (`seg_max`).
 pub const SEGMENTS_MAX: u32 = 254;
@@ -26,8 +26,6 @@ pub const DESCRIPTORS_MAX: usize = SEGMENTS_MAX as usize + 2;
 /// The length of a device's name for itself.
 pub const ID_LEN: usize = 20;
 
-const SECTOR: u64 = 512;
-
 /// The request of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChainRequest {
@@ -35,70 +33,8 @@ pub enum ChainRequest {
     Disk(BlockRequest),
     /// Tell the device's name, up to this many bytes.
     Id(u64),
-    /// Answered by its status alone.
+    /// Answered by its status alone (chain.2).
     Refused(Refusal),
-}
-
-/// Why a request is answered by its status alone (chain.2).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    /// A type that the device does not have.
-    Type(u32),
-    /// A range that is not within the device.
-    Beyond(u64, u64),
-    /// Not whole blocks.
-    Unaligned(u64, u64),
-    /// No data, or more than is served at once.
-    Length(u64),
-    /// The device may only be read.
-    ReadOnly,
-    /// A list of ranges that is none.
-    Ranges(u64),
-}
-
-impl Refusal {
-    const fn of(why: Misfit, sector: u64, len: u64) -> Self {
-        match why {
-            Misfit::TooLong | Misfit::Empty => Self::Length(len),
-            Misfit::Beyond => Self::Beyond(sector, len),
-            Misfit::Blocks => Self::Unaligned(sector * SECTOR, len),
-        }
-    }
-
-    /// The answer for the guest.
-    #[must_use]
-    pub const fn status(self) -> u8 {
-        match self {
-            Self::Type(_) => blk::VIRTIO_BLK_S_UNSUPP as u8,
-            _ => blk::VIRTIO_BLK_S_IOERR as u8,
-        }
-    }
-}
-
-/// Why a chain is none (chain.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
-pub enum Broken {
-    #[error("it names descriptor {0} of a table of {1}")]
-    Index(u16, u16),
-    #[error("it goes in circles, or has more than {DESCRIPTORS_MAX} descriptors")]
-    Long,
-    #[error("its table, at {:#x}, is not in the guest's memory", .0.0)]
-    Table(GuestAddress),
-    #[error("it has an indirect table that is not its last descriptor, or is within another")]
-    Nested,
-    #[error("it has an indirect table of {0} bytes")]
-    TableSize(u32),
-    #[error("it is longer than 4 GiB")]
-    Bytes,
-    #[error("it has memory to be read after memory to be written")]
-    Order,
-    #[error("it has no whole header")]
-    NoHeader,
-    #[error("it has no room for a status")]
-    NoStatus,
-    #[error("its data or status, at {:#x}, is not in the guest's memory", .0.0)]
-    Memory(GuestAddress),
 }
 
 /// A request, as its chain says it; the data is with the [`Reader`].
@@ -132,23 +68,22 @@ impl Reader {
         table: GuestAddress,
         size: u16,
         head: u16,
-    ) -> Result<BlkRequest, Broken> {
+    ) -> Result<BlkRequest, String> {
         self.walk(memory, table, size, head)?;
-        let status = last_byte(&mut self.writable).ok_or(Broken::NoStatus)?;
+        let status = last_byte(&mut self.writable).ok_or("it has no room for a status")?;
         let mut header = [0; 16];
-        take(memory, &mut self.readable, &mut header)?.then_some(()).ok_or(Broken::NoHeader)?;
+        take(memory, &mut self.readable, &mut header)?.then_some(()).ok_or("it has no whole header")?;
         let kind = u32::from_le_bytes(header[..4].try_into().expect("four bytes"));
         let sector = u64::from_le_bytes(header[8..].try_into().expect("eight bytes"));
         let what = match kind {
-            blk::VIRTIO_BLK_T_IN => transfer(offer, Op::Read, sector, bytes(&self.writable)),
-            blk::VIRTIO_BLK_T_OUT if offer.read_only => Err(Refusal::ReadOnly),
-            blk::VIRTIO_BLK_T_OUT => transfer(offer, Op::Write, sector, bytes(&self.readable)),
-            blk::VIRTIO_BLK_T_FLUSH => Ok(BlockRequest::new(Op::Flush, 0, 0)),
+            blk::VIRTIO_BLK_T_IN => offer.request(Op::Read, kind, sector, bytes(&self.writable)),
+            blk::VIRTIO_BLK_T_OUT => offer.request(Op::Write, kind, sector, bytes(&self.readable)),
+            blk::VIRTIO_BLK_T_FLUSH => offer.request(Op::Flush, kind, 0, 0),
             blk::VIRTIO_BLK_T_GET_ID => {
                 return Ok(BlkRequest { what: ChainRequest::Id(bytes(&self.writable)), status });
             }
             blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => self.range(offer, memory, kind)?,
-            _ => Err(Refusal::Type(kind)),
+            _ => Err(Refusal::Kind(kind)),
         };
         Ok(BlkRequest { what: what.map_or_else(ChainRequest::Refused, ChainRequest::Disk), status })
     }
@@ -165,37 +100,37 @@ impl Reader {
         &self.writable
     }
 
-    fn walk(&mut self, memory: &GuestMemoryMmap, table: GuestAddress, size: u16, head: u16) -> Result<(), Broken> {
+    fn walk(&mut self, memory: &GuestMemoryMmap, table: GuestAddress, size: u16, head: u16) -> Result<(), String> {
         self.readable.clear();
         self.writable.clear();
         let (mut table, mut size, mut index) = (table, size, head);
         let (mut indirect, mut seen, mut total) = (false, 0, 0);
         loop {
             if index >= size {
-                return Err(Broken::Index(index, size));
+                return Err(format!("it names descriptor {index} of a table of {size}"));
             }
             if seen > DESCRIPTORS_MAX {
-                return Err(Broken::Long); // chain.3
+                return Err(format!("it goes in circles, or has more than {DESCRIPTORS_MAX} descriptors")); // chain.3
             }
             seen += 1;
-            let at =
-                table.checked_add(u64::from(index) * size_of::<Descriptor>() as u64).ok_or(Broken::Table(table))?;
-            let found: Descriptor = memory.read_obj(at).map_err(|_| Broken::Table(table))?;
+            let at = table.checked_add(u64::from(index) * size_of::<Descriptor>() as u64);
+            let found: Option<Descriptor> = at.and_then(|at| memory.read_obj(at).ok());
+            let found = found.ok_or_else(|| format!("its table, at {:#x}, is not in the guest's memory", table.0))?;
             let len = found.len();
             if found.refers_to_indirect_table() {
                 if indirect || found.has_next() {
-                    return Err(Broken::Nested);
+                    return Err("it has an indirect table that is not its last descriptor, or is within another".into());
                 }
                 let entries = u16::try_from(len / size_of::<Descriptor>() as u32);
                 if len == 0 || !len.is_multiple_of(size_of::<Descriptor>() as u32) || entries.is_err() {
-                    return Err(Broken::TableSize(len));
+                    return Err(format!("it has an indirect table of {len} bytes"));
                 }
                 (table, size, index, indirect) = (found.addr(), entries.expect("checked above"), 0, true);
                 continue;
             }
             total += u64::from(len);
             if total > u64::from(u32::MAX) {
-                return Err(Broken::Bytes);
+                return Err("it is longer than 4 GiB".into());
             }
             if len > 0 {
                 if found.is_write_only() {
@@ -203,7 +138,7 @@ impl Reader {
                 } else if self.writable.is_empty() {
                     self.readable.push((found.addr(), len));
                 } else {
-                    return Err(Broken::Order);
+                    return Err("it has memory to be read after memory to be written".into());
                 }
             }
             if !found.has_next() {
@@ -219,15 +154,9 @@ impl Reader {
         offer: &Offer,
         memory: &GuestMemoryMmap,
         kind: u32,
-    ) -> Result<Result<BlockRequest, Refusal>, Broken> {
+    ) -> Result<Result<BlockRequest, Refusal>, String> {
         let discard = kind == blk::VIRTIO_BLK_T_DISCARD;
         let op = if discard { Op::Discard } else { Op::WriteZeroes };
-        if offer.read_only {
-            return Ok(Err(Refusal::ReadOnly));
-        }
-        if !(if discard { offer.discard } else { offer.write_zeroes }) {
-            return Ok(Err(Refusal::Type(kind)));
-        }
         let mut range = [0; 16];
         let listed = bytes(&self.readable);
         if listed != range.len() as u64 {
@@ -237,20 +166,15 @@ impl Reader {
         let sector = u64::from_le_bytes(range[..8].try_into().expect("eight bytes"));
         let sectors = u32::from_le_bytes(range[8..12].try_into().expect("four bytes"));
         let flags = u32::from_le_bytes(range[12..].try_into().expect("four bytes"));
-        let len = u64::from(sectors) * SECTOR;
+        let len = u64::from(sectors) * Sector::SIZE;
         // A discard has no flags; a write of zeroes may say that blocks may be given back.
         if flags > u32::from(!discard) {
-            return Ok(Err(Refusal::Type(kind)));
+            return Ok(Err(Refusal::Kind(kind)));
         }
-        let place = offer.range(sector, len).map_err(|why| Refusal::of(why, sector, len));
         let keeps = if discard || flags & 1 != 0 { Flags::NONE } else { Flags::NO_UNMAP };
-        Ok(place.map(|at| BlockRequest { op, at, len, flags: Flags::SYNC | keeps }))
+        let request = offer.request(op, kind, sector, len);
+        Ok(request.map(|request| BlockRequest { flags: request.flags | keeps, ..request }))
     }
-}
-
-fn transfer(offer: &Offer, op: Op, sector: u64, len: u64) -> Result<BlockRequest, Refusal> {
-    let at = offer.transfer(sector, len).map_err(|why| Refusal::of(why, sector, len))?;
-    Ok(BlockRequest::new(op, at, len))
 }
 
 fn bytes(ranges: &[(GuestAddress, u32)]) -> u64 {
@@ -267,15 +191,19 @@ fn last_byte(ranges: &mut Ranges) -> Option<GuestAddress> {
     at
 }
 
+fn not_there(at: GuestAddress) -> String {
+    format!("its data or status, at {:#x}, is not in the guest's memory", at.0)
+}
+
 /// Takes as many bytes as `into` has off the front, if there are enough.
-fn take(memory: &GuestMemoryMmap, ranges: &mut Ranges, into: &mut [u8]) -> Result<bool, Broken> {
+fn take(memory: &GuestMemoryMmap, ranges: &mut Ranges, into: &mut [u8]) -> Result<bool, String> {
     let (mut got, mut used) = (0, 0);
     for (start, len) in ranges.iter_mut() {
         let part = (into.len() - got).min(*len as usize);
-        memory.read_slice(&mut into[got..got + part], *start).map_err(|_| Broken::Memory(*start))?;
+        memory.read_slice(&mut into[got..got + part], *start).map_err(|_| not_there(*start))?;
         got += part;
         if part < *len as usize {
-            *start = start.checked_add(part as u64).ok_or(Broken::Memory(*start))?;
+            *start = start.checked_add(part as u64).ok_or_else(|| not_there(*start))?;
             *len -= part as u32;
             break;
         }
@@ -318,7 +246,7 @@ mod tests {
         memory.write_obj(sector.to_le(), GuestAddress(HEADER + 8)).unwrap();
     }
 
-    fn read(memory: &GuestMemoryMmap, offer: &Offer) -> Result<(BlkRequest, Reader), Broken> {
+    fn read(memory: &GuestMemoryMmap, offer: &Offer) -> Result<(BlkRequest, Reader), String> {
         let mut reader = Reader::default();
         let request = reader.read(offer, memory, GuestAddress(TABLE), 8, 0)?;
         Ok((request, reader))
@@ -371,37 +299,39 @@ mod tests {
         let what = ChainRequest::Disk(BlockRequest { op: Op::Read, at: 0, len: 512, flags: Flags::SYNC });
         assert_eq!(read(&memory, &OFFER).unwrap().0.what, what);
         put(&memory, INDIRECT, 0, (INDIRECT, 48, TABLE_OF, 0));
-        assert_eq!(read(&memory, &OFFER).unwrap_err(), Broken::Nested);
+        assert!(read(&memory, &OFFER).unwrap_err().contains("is not its last descriptor"));
         for (len, flags, wanted) in [
-            (47, TABLE_OF, Broken::TableSize(47)),
-            (0, TABLE_OF, Broken::TableSize(0)),
-            (48, TABLE_OF | NEXT, Broken::Nested),
+            (47, TABLE_OF, "an indirect table of 47 bytes"),
+            (0, TABLE_OF, "an indirect table of 0 bytes"),
+            (48, TABLE_OF | NEXT, "is not its last descriptor"),
         ] {
             put(&memory, TABLE, 0, (INDIRECT, len, flags, 1));
-            assert_eq!(read(&memory, &OFFER).unwrap_err(), wanted);
+            assert!(read(&memory, &OFFER).unwrap_err().contains(wanted));
         }
     }
 
     /// chain.1
     #[test]
     fn what_is_no_chain_is_broken() {
-        let broken = |change: &dyn Fn(&GuestMemoryMmap)| {
+        let broken = |says: &str, change: &dyn Fn(&GuestMemoryMmap)| {
             let memory = plain(0, 0, 512);
             change(&memory);
-            read(&memory, &OFFER).unwrap_err()
+            let why = read(&memory, &OFFER).unwrap_err();
+            assert!(why.contains(says), "{why}");
         };
-        assert_eq!(broken(&|m| put(m, TABLE, 1, (DATA, 512, NEXT | WRITE, 0))), Broken::Order, "0 1 0: a header again");
-        assert_eq!(broken(&|m| put(m, TABLE, 1, (DATA, 512, NEXT | WRITE, 1))), Broken::Long, "0 1 1 1 …");
-        assert_eq!(broken(&|m| put(m, TABLE, 1, (DATA, 512, NEXT | WRITE, 8))), Broken::Index(8, 8));
-        assert_eq!(broken(&|m| put(m, TABLE, 0, (HEADER, 15, NEXT, 1))), Broken::NoHeader);
-        assert_eq!(broken(&|m| put(m, TABLE, 0, (0x10000, 16, NEXT, 1))), Broken::Memory(GuestAddress(0x10000)));
-        assert_eq!(broken(&|m| put(m, TABLE, 0, (HEADER, 16, 0, 0))), Broken::NoStatus);
-        let long = |m: &GuestMemoryMmap| put(m, TABLE, 1, (DATA, u32::MAX, NEXT | WRITE, 2));
-        assert_eq!(broken(&long), Broken::Bytes);
+        let header_again = |m: &GuestMemoryMmap| put(m, TABLE, 1, (DATA, 512, NEXT | WRITE, 0)); // 0 1 0
+        broken("after memory to be written", &header_again);
+        broken("in circles", &|m| put(m, TABLE, 1, (DATA, 512, NEXT | WRITE, 1))); // 0 1 1 1 …
+        broken("descriptor 8 of a table of 8", &|m| put(m, TABLE, 1, (DATA, 512, NEXT | WRITE, 8)));
+        broken("no whole header", &|m| put(m, TABLE, 0, (HEADER, 15, NEXT, 1)));
+        broken("its data or status, at 0x10000", &|m| put(m, TABLE, 0, (0x10000, 16, NEXT, 1)));
+        broken("no room for a status", &|m| put(m, TABLE, 0, (HEADER, 16, 0, 0)));
+        broken("longer than 4 GiB", &|m| put(m, TABLE, 1, (DATA, u32::MAX, NEXT | WRITE, 2)));
         let mut reader = Reader::default();
         for table in [0x10000, 0xfff0 + 1, u64::MAX - 15] {
             let found = reader.read(&OFFER, &guest(), GuestAddress(table), 8, 0);
-            assert_eq!(found.unwrap_err(), Broken::Table(GuestAddress(table)));
+            let why = found.unwrap_err();
+            assert!(why.contains(&format!("its table, at {table:#x}")), "{why}");
         }
     }
 
@@ -415,12 +345,11 @@ mod tests {
         };
         assert_eq!(refused(0, 2047, 1024, &OFFER), Refusal::Beyond(2047, 1024));
         assert_eq!(refused(1, u64::MAX, 512, &OFFER), Refusal::Beyond(u64::MAX, 512));
-        assert_eq!(refused(1, 0, 100, &OFFER), Refusal::Unaligned(0, 100));
+        assert_eq!(refused(1, 0, 100, &OFFER), Refusal::Blocks(0, 100));
         assert_eq!(refused(0, 0, 1 << 19, &OFFER), Refusal::Length(1 << 19));
-        assert_eq!(refused(77, 0, 512, &OFFER), Refusal::Type(77));
+        assert_eq!(refused(77, 0, 512, &OFFER), Refusal::Kind(77));
         assert_eq!(refused(1, 0, 512, &Offer { read_only: true, ..OFFER }), Refusal::ReadOnly);
-        assert_eq!(refused(0, 1, 4096, &Offer { block: 4096, ..OFFER }), Refusal::Unaligned(512, 4096));
-        assert_eq!((Refusal::Type(77).status(), Refusal::ReadOnly.status()), (2, 1));
+        assert_eq!(refused(0, 1, 4096, &Offer { block: 4096, ..OFFER }), Refusal::Blocks(1, 4096));
     }
 
     #[test]
@@ -437,8 +366,8 @@ mod tests {
         assert_eq!(request(13, 16, 1, &OFFER), disk(Op::WriteZeroes, Flags::NONE));
         assert_eq!(request(13, 16, 0, &OFFER), disk(Op::WriteZeroes, Flags::NO_UNMAP));
         assert_eq!(request(11, 32, 0, &OFFER), ChainRequest::Refused(Refusal::Ranges(32)));
-        assert_eq!(request(11, 16, 1, &OFFER), ChainRequest::Refused(Refusal::Type(11)));
-        assert_eq!(request(11, 16, 0, &Offer { discard: false, ..OFFER }), ChainRequest::Refused(Refusal::Type(11)));
+        assert_eq!(request(11, 16, 1, &OFFER), ChainRequest::Refused(Refusal::Kind(11)));
+        assert_eq!(request(11, 16, 0, &Offer { discard: false, ..OFFER }), ChainRequest::Refused(Refusal::Kind(11)));
         assert_eq!(request(13, 16, 0, &Offer { read_only: true, ..OFFER }), ChainRequest::Refused(Refusal::ReadOnly));
     }
 }

@@ -5,7 +5,7 @@ use virtio_bindings::bindings::virtio_blk as blk;
 use virtio_bindings::bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
-use fairlift_core::Sector;
+use fairlift_core::{Errno, Sector};
 
 use super::chain::{ID_LEN, SEGMENTS_MAX};
 use crate::export::Export;
@@ -21,9 +21,6 @@ pub(super) const WRITE_BACK: usize = 32;
 const SPACE: usize = 60;
 
 /// Whether tables of requests in flight are kept for this number of rings of that size.
-///
-/// # Errors
-/// They are more, or larger.
 pub(super) fn check_tables(queues: u16, size: u16) -> Result<(), String> {
     let (queues_max, size_max) = (RINGS_MAX, RING_SIZE_MAX);
     if usize::from(queues) > queues_max || size > size_max {
@@ -84,6 +81,11 @@ pub(super) const fn writes_through(features: u64, write_back: bool) -> bool {
     let flushes = features & 1 << blk::VIRTIO_BLK_F_FLUSH != 0;
     let chooses = features & 1 << blk::VIRTIO_BLK_F_CONFIG_WCE != 0;
     !flushes || chooses && !write_back
+}
+
+/// The status that a guest gets for a request which has failed.
+pub(super) fn status(errno: Errno) -> u8 {
+    if errno == Errno::ENOTSUP { blk::VIRTIO_BLK_S_UNSUPP as u8 } else { blk::VIRTIO_BLK_S_IOERR as u8 }
 }
 
 /// The most pieces of a request, and the longest one: together no more than the longest request that is served.

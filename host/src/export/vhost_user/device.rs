@@ -12,7 +12,7 @@ mod messages;
 mod requests;
 mod vring;
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -83,27 +83,9 @@ pub(super) struct Resumed {
     pub(super) device: FrontEnd,
 }
 
-/// The state that the devices of a worker share.
-pub(super) struct Tools {
-    pub(super) reader: Reader,
-    pub(super) request_max: u64,
-}
-
 impl FrontEnd {
-    pub(super) fn new(
-        export: &Arc<Export>,
-        who: (Peer, Entry),
-        listener: Arc<GuestListener>,
-        number: usize,
-        socket: OwnedFd,
-        request_max: u64,
-    ) -> Self {
-        tracing::info!(export = export.name, client = who.0.shown, "vhost-user: a front-end has connected");
-        Self::with(export, who, listener, number, Socket::new(socket), request_max)
-    }
-
     /// A device at a socket, with nothing known but its peer.
-    fn with(
+    pub(super) fn new(
         export: &Arc<Export>,
         (peer, entry): (Peer, Entry),
         listener: Arc<GuestListener>,
@@ -137,7 +119,7 @@ impl FrontEnd {
     }
 
     /// The export has changed, or the rights of clients (access.6): later requests of the guest are of it as it is now.
-    pub(super) fn follow(&mut self, engine: &mut Engine, access: &Access, export: &Arc<Export>, request_max: u64) {
+    pub(super) fn follow(&mut self, engine: &mut Engine, access: &Access, export: &Arc<Export>) {
         if self.ending {
             return;
         }
@@ -149,7 +131,7 @@ impl FrontEnd {
         let export = narrowed(export, entry.right);
         self.entry = entry;
         let before = std::mem::replace(&mut self.export, Arc::clone(&export));
-        self.offer = Offer::of(&export, request_max);
+        self.offer = Offer::of(&export, self.offer.request_max);
         if before.size != export.size {
             self.tell_of_config();
         }
@@ -194,7 +176,6 @@ impl FrontEnd {
         self.shared.as_ref().is_some_and(|shared| shared.guest.is_gone())
     }
 
-    /// Whether nothing is left to do for it.
     pub(super) fn is_over(&self) -> bool {
         let quiet = |vring: &Vring| {
             vring.kick.polled.is_none() && !vring.calling && vring.ring.as_ref().is_none_or(|ring| ring.in_flight == 0)
@@ -282,7 +263,7 @@ impl FrontEnd {
     }
 
     /// Begins with requests of the guest; whether there was anything.
-    pub(super) fn go_on(&mut self, engine: &mut Engine, tools: &mut Tools) -> bool {
+    pub(super) fn go_on(&mut self, engine: &mut Engine, reader: &mut Reader) -> bool {
         self.held_back = false;
         let mut some = false;
         if self.halt != Halt::No {
@@ -296,7 +277,7 @@ impl FrontEnd {
             if vring.ring.is_none() || !vring.enabled || self.stopping == Some(number) {
                 continue;
             }
-            match self.go_on_with(engine, tools, number) {
+            match self.go_on_with(engine, reader, number) {
                 Ok(went_on) => some |= went_on,
                 Err(why) => self.broken(engine, &format!("ring {number}: {why}")),
             }
@@ -304,14 +285,14 @@ impl FrontEnd {
         some
     }
 
-    fn go_on_with(&mut self, engine: &mut Engine, tools: &mut Tools, number: usize) -> Result<bool, String> {
+    fn go_on_with(&mut self, engine: &mut Engine, reader: &mut Reader, number: usize) -> Result<bool, String> {
         let through = config::writes_through(self.features, self.write_back);
         let owner = Name { device: self.number, ring: number };
         let ring = self.vrings[number].ring.as_mut().expect("called for a ring that runs");
         let mut begin = Begin { export: &self.export, offer: &self.offer, ring, through };
         let mut some = false;
         while let Some(head) = begin.ring.next()? {
-            if !begin.request(engine, &mut tools.reader, owner, head)? {
+            if !begin.request(engine, reader, owner, head)? {
                 self.held_back = true;
                 break;
             }
@@ -334,9 +315,8 @@ impl FrontEnd {
                 return;
             }
         };
-        if let Slot { op: Op::Read, bounce: Some(guest), .. } = ring.slot(head)
-            && outcome == Outcome::Done
-        {
+        let Slot { op, status, written, bounce } = ring.end(head);
+        if let (Op::Read, Some(guest), Outcome::Done) = (op, bounce, outcome) {
             let mut bytes = engine.memory(ticket).bytes();
             for slice in guest.slices() {
                 let (part, rest) = bytes.split_at(slice.len());
@@ -345,15 +325,14 @@ impl FrontEnd {
             }
         }
         engine.release(ticket);
-        let Slot { op, status, written, .. } = ring.end(head);
         let (code, written) = match outcome {
-            Outcome::Done => (blk::VIRTIO_BLK_S_OK, written),
+            Outcome::Done => (blk::VIRTIO_BLK_S_OK as u8, written),
             Outcome::Failed(errno) => {
                 tracing::debug!(export = self.export.name, op = op.name(), errno = errno.0, "vhost-user: failed");
-                (if errno == Errno::ENOTSUP { blk::VIRTIO_BLK_S_UNSUPP } else { blk::VIRTIO_BLK_S_IOERR }, 1)
+                (config::status(errno), 1)
             }
         };
-        if let Err(why) = ring.tell(head, status, code as u8, written) {
+        if let Err(why) = ring.tell(head, status, code, written) {
             self.broken(engine, &format!("ring {number}: {why}"));
         }
     }

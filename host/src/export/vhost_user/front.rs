@@ -12,9 +12,10 @@ use rustix::net::{SocketFlags, accept_with};
 use slab::Slab;
 
 use super::chain::Reader;
-use super::device::{FrontEnd, Resumed, Tools};
+use super::device::{FrontEnd, Resumed};
 use super::service::{GuestListener, GuestListeners, Name, Newcomer, TICKET, UserData};
-use crate::access::{Access, Peer, Rights};
+use super::socket::Socket;
+use crate::access::{Peer, Rights};
 use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front};
 use crate::export::hold::Report;
@@ -35,10 +36,8 @@ pub(crate) struct VhostUser {
     touched: Vec<usize>,
     /// Devices whose guests do not kick: their rings are looked at until the worker sleeps.
     watched: Vec<usize>,
-    tools: Tools,
+    reader: Reader,
     present: Present,
-    /// The rules that devices were asked about last.
-    access: Arc<Access>,
     /// Front-ends that found their listener taken: one for each listener.
     waiting: Vec<Candidate>,
     /// When to look again at listeners, by the numbers of their exports, at which more may be.
@@ -57,9 +56,8 @@ impl VhostUser {
             devices: Slab::new(),
             touched: Vec::new(),
             watched: Vec::new(),
-            tools: Tools { reader: Reader::default(), request_max: service.limits.request_max.into() },
-            present: Present::default(),
-            access: Arc::clone(&service.exports().access),
+            reader: Reader::default(),
+            present: Present::new(&service.exports()),
             waiting: Vec::new(),
             accept_again: BTreeMap::new(),
             draining: false,
@@ -91,8 +89,14 @@ impl VhostUser {
         self.listeners.insert(listener.export, listener);
     }
 
-    fn numbers(&self) -> Vec<usize> {
-        self.devices.iter().map(|(number, _)| number).collect()
+    /// Does something with each device, which is looked at then.
+    fn each(&mut self, mut does: impl FnMut(&mut FrontEnd)) {
+        for (number, device) in &mut self.devices {
+            does(device);
+            if !std::mem::replace(&mut device.touched, true) {
+                self.touched.push(number);
+            }
+        }
     }
 
     fn touch(&mut self, number: usize) {
@@ -194,12 +198,12 @@ impl VhostUser {
     fn welcome(&mut self, engine: &mut Engine, listener: Arc<GuestListener>, fd: OwnedFd) {
         let entered = self.look_at(&listener, &fd, |rights, export| rights.enter(&export.name, &export.path));
         let Some((export, peer, let_in)) = entered else { return self.leave(engine.context, &listener) };
-        let peer_shown = peer.shown.clone();
-        let of = vec![("export", export.name.clone()), ("client", peer_shown.clone())];
+        let of = vec![("export", export.name.clone()), ("client", peer.shown.clone())];
         self.service.events.tell("connected", of);
-        let number = self.join(engine.context, &export, peer_shown, SystemTime::now());
-        let request_max = self.tools.request_max;
-        let mut device = FrontEnd::new(&export, (peer, let_in), listener, number, fd, request_max);
+        tracing::info!(export = export.name, client = peer.shown, "vhost-user: a front-end has connected");
+        let number = self.join(engine.context, &export, peer.shown.clone(), SystemTime::now());
+        let request_max = self.service.limits.request_max.into();
+        let mut device = FrontEnd::new(&export, (peer, let_in), listener, number, Socket::new(fd), request_max);
         if self.draining {
             device.end(engine);
         }
@@ -219,7 +223,6 @@ impl VhostUser {
         number
     }
 
-    /// A front-end that another server has handed over.
     fn resume(&mut self, engine: &mut Engine, Resumed { export, since, mut device }: Resumed) {
         let number = self.join(engine.context, &export, device.peer.shown.clone(), since);
         device.resume(engine, number);
@@ -238,7 +241,9 @@ impl VhostUser {
         let mut all = if context.0 == 0 { self.common.held()? } else { Vec::new() };
         let clients = self.service.clients();
         for (number, device) in &self.devices {
-            all.push(device.held(clients.get(&(context.0, CLIENTS + number)).map(|client| client.since))?);
+            let since = clients.get(&(context.0, CLIENTS + number)).map(|client| client.since);
+            let fail = |why| format!("a virtual machine at export {:?}: {why}", device.export.name);
+            all.push(device.held(since).map_err(fail)?);
         }
         Ok(all)
     }
@@ -349,7 +354,7 @@ impl Front for VhostUser {
     fn go_on(&mut self, engine: &mut Engine) -> bool {
         let mut went_on = false;
         for index in 0..self.touched.len() {
-            went_on |= self.devices[self.touched[index]].go_on(engine, &mut self.tools);
+            went_on |= self.devices[self.touched[index]].go_on(engine, &mut self.reader);
         }
         went_on
     }
@@ -366,12 +371,12 @@ impl Front for VhostUser {
                 // Collected requests for it name its descriptors.
                 engine.ring.submit();
                 let device = self.devices.remove(*number);
-                let (listener, name) = (Arc::clone(&device.listener), device.export.name.clone());
+                let listener = Arc::clone(&device.listener);
+                let of = vec![("export", device.export.name.clone()), ("client", device.peer.shown.clone())];
                 self.present.leave(device.export.id, *number);
                 device.close(engine);
-                let client = self.service.clients().remove(&(engine.context.0, CLIENTS + *number));
-                let peer = client.map_or_else(String::new, |client| client.peer);
-                self.service.events.tell("left", vec![("export", name), ("client", peer)]);
+                self.service.clients().remove(&(engine.context.0, CLIENTS + *number));
+                self.service.events.tell("left", of);
                 self.leave(engine.context, &listener);
                 return false;
             }
@@ -399,21 +404,10 @@ impl Front for VhostUser {
 impl Clients for VhostUser {
     #[cold]
     fn follow(&mut self, engine: &mut Engine, exports: &Exports) {
-        let request_max = self.tools.request_max;
-        if !Arc::ptr_eq(&self.access, &exports.access) {
-            self.access = Arc::clone(&exports.access);
-            for number in self.numbers() {
-                let device = &mut self.devices[number];
-                if let Some(there) = exports.get(device.export.id) {
-                    device.follow(engine, &self.access, there, request_max);
-                    self.touch(number);
-                }
-            }
-        }
         for (number, fate) in self.present.follow(exports) {
             let device = &mut self.devices[number];
             match fate {
-                Fate::Changed(export) => device.follow(engine, &self.access, &export, request_max),
+                Fate::Changed(export) => device.follow(engine, &exports.access, &export),
                 Fate::Removed(_) => device.end(engine),
             }
             self.touch(number);
@@ -424,17 +418,13 @@ impl Clients for VhostUser {
     fn drain(&mut self, engine: &mut Engine) {
         self.draining = true;
         self.listeners.keys().for_each(|listener| engine.ring.cancel(UserData::Accept(*listener).pack()));
-        for number in self.numbers() {
-            self.devices[number].end(engine);
-            self.touch(number);
-        }
+        self.each(|device| device.end(engine));
     }
 
     fn hold(&mut self, engine: &mut Engine) {
         self.holds = true;
         self.listeners.keys().for_each(|listener| engine.ring.cancel(UserData::Accept(*listener).pack()));
-        self.devices.iter_mut().for_each(|(_, device)| device.hold());
-        self.numbers().into_iter().for_each(|number| self.touch(number));
+        self.each(FrontEnd::hold);
     }
 
     fn held(&mut self, engine: &mut Engine) -> Option<Report> {
@@ -449,10 +439,7 @@ impl Clients for VhostUser {
 
     fn serve_on(&mut self, engine: &mut Engine) {
         self.holds = false;
-        for number in self.numbers() {
-            self.devices[number].serve_on();
-            self.touch(number);
-        }
+        self.each(FrontEnd::serve_on);
         if engine.context.0 == 0 && !self.service.draining.load(Ordering::Acquire) {
             self.common.are_ours();
             self.look_at_doors(engine);

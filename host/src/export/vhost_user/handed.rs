@@ -21,10 +21,6 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// One more, once again.
-    ///
-    /// # Errors
-    /// The process has too many open.
     pub(super) fn add(&mut self, name: impl Into<String>, descriptor: BorrowedFd<'_>) -> Result<(), String> {
         self.descriptors.push(descriptor.try_clone_to_owned().map_err(|error| error.to_string())?);
         self.names.push(name.into());
@@ -38,14 +34,13 @@ impl Named {
     }
 
     pub(super) fn read(says: &mut Record, descriptors: Vec<OwnedFd>) -> Result<Self, String> {
-        let names: Vec<String> = says.need("descriptors").map_err(|why| why.to_string())?;
+        let names: Vec<String> = says.need("descriptors")?;
         match names.len() == descriptors.len() {
             true => Ok(Self { names, descriptors }),
             false => Err(format!("{} of {} descriptors came", descriptors.len(), names.len())),
         }
     }
 
-    /// The first of a name.
     pub(super) fn take(&mut self, name: &str) -> Option<OwnedFd> {
         let at = self.names.iter().position(|there| there == name)?;
         self.names.remove(at);

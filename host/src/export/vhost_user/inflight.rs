@@ -46,7 +46,7 @@ pub(super) struct Inflight {
 }
 
 /// The length of the tables of this number of rings.
-fn bytes(queues: u16, size: u16) -> usize {
+pub(super) fn bytes(queues: u16, size: u16) -> usize {
     usize::from(queues) * stride(size)
 }
 
@@ -55,7 +55,6 @@ fn stride(size: u16) -> usize {
 }
 
 impl Inflight {
-    /// New tables, with nothing under way.
     pub(super) fn new(queues: u16, size: u16) -> std::io::Result<Self> {
         let file = memfd_create("inflight", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, bytes(queues, size) as u64)?;
@@ -85,14 +84,8 @@ impl Inflight {
         Ok(Self { _lent, map, file: kept, queues, size })
     }
 
-    /// The front-end's part: the file, and the answer's payload.
-    pub(super) fn shared(&self) -> std::io::Result<(OwnedFd, Vec<u8>)> {
-        let payload = super::proto::inflight(bytes(self.queues, self.size) as u64, self.queues, self.size);
-        Ok((self.file.as_fd().try_clone_to_owned()?, payload))
-    }
-
-    /// The same for another server: the file, and in it the place, the number of rings and their size.
-    pub(super) fn handed(&self) -> (BorrowedFd<'_>, (u64, u16, u16)) {
+    /// The file that others keep, and in it the place, the number of rings and their size.
+    pub(super) fn shared(&self) -> (BorrowedFd<'_>, (u64, u16, u16)) {
         let start = self.map.file_offset().map_or(0, FileOffset::start);
         (self.file.as_fd(), (start, self.queues, self.size))
     }
@@ -127,7 +120,6 @@ pub(super) struct Table {
     tables: Arc<Inflight>,
     start: usize,
     size: u16,
-    /// Counts what is taken.
     taken: u64,
 }
 
@@ -194,7 +186,7 @@ mod tests {
 
     /// The next server has another mapping of the same file.
     fn next(tables: &Inflight) -> Arc<Inflight> {
-        let (file, _) = tables.shared().unwrap();
+        let file = tables.shared().0.try_clone_to_owned().unwrap();
         Arc::new(Inflight::open(file, 0, 2, 8).unwrap())
     }
 
@@ -244,7 +236,7 @@ mod tests {
 
     #[test]
     fn tables_that_are_too_short_are_refused() {
-        let (file, _) = tables().shared().unwrap();
+        let file = tables().shared().0.try_clone_to_owned().unwrap();
         let error = Inflight::open(file, 64, 2, 8).err().unwrap();
         assert!(error.contains("2 rings of 8"), "{error}");
     }

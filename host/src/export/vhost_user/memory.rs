@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::fs::fstat;
 use vm_memory::{
     FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, GuestMemoryRegion as _, GuestRegionMmap,
     MmapRegion,
@@ -22,10 +23,6 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Maps what is shared.
-    ///
-    /// # Errors
-    /// A region cannot be mapped; the text says which and why.
     pub(super) fn map(mut regions: Vec<Region>, files: Vec<OwnedFd>) -> Result<Self, String> {
         let mut parts: Vec<_> = regions.iter().copied().zip(files).collect();
         parts.sort_by_key(|(region, _)| region.guest);
@@ -37,7 +34,7 @@ impl Shared {
             if size == 0 || !ends {
                 return Err(fail("they have no end".into()));
             }
-            let length = length(&file).map_err(|error| fail(error.to_string()))?;
+            let length = fstat(&file).map_err(|error| fail(error.to_string()))?.st_size as u64;
             // Behind the end of its file, memory is there and cannot be touched.
             if offset + size > length {
                 return Err(fail(format!("the shared file ends after {length} bytes")));
@@ -51,7 +48,6 @@ impl Shared {
         Ok(Self { regions, guest: Arc::new(Machine::new(guest)) })
     }
 
-    /// The regions, each with its file.
     pub(super) fn regions(&self) -> impl Iterator<Item = (&Region, BorrowedFd<'_>)> {
         // Both are in the order of the guest's addresses.
         let both = self.regions.iter().zip(self.guest.iter());
@@ -59,9 +55,6 @@ impl Shared {
     }
 
     /// Where in the guest an address of the monitor is.
-    ///
-    /// # Errors
-    /// It is not shared; the text says what would be right.
     pub(super) fn translate(&self, user: u64) -> Result<GuestAddress, String> {
         let found = self.regions.iter().find(|region| user.wrapping_sub(region.user) < region.size);
         found.map(|region| GuestAddress(region.guest + (user - region.user))).ok_or_else(|| {
@@ -71,10 +64,6 @@ impl Shared {
             )
         })
     }
-}
-
-fn length(file: &OwnedFd) -> std::io::Result<u64> {
-    Ok(std::fs::File::from(file.try_clone()?).metadata()?.len())
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use vhost::vhost_user::message::{
 };
 use vm_memory::ByteValued;
 
+use super::memory::HOW_TO_SHARE;
+
 /// The length of a header.
 pub const HEADER: usize = 12;
 /// The longest payload that is taken: the specification's largest message is a tenth of that.
@@ -72,41 +74,23 @@ pub enum Request {
     GetConfig { offset: u32, size: u32, flags: u32 },
     SetConfig { offset: u32, data: Vec<u8> },
     GetInflight { queues: u16, size: u16 },
-    SetInflight { bytes: u64, offset: u64, queues: u16, size: u16 },
+    SetInflight { offset: u64, queues: u16, size: u16 },
     SetBackendRequests,
-}
-
-/// Why a message cannot be understood (message.1).
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
-pub enum Wrong {
-    #[error("a message with flags {0:#x}: only version {VERSION} is spoken here")]
-    Flags(u32),
-    #[error("message {0} of {1} bytes: none is longer than {PAYLOAD_MAX}")]
-    Long(u32, u32),
-    #[error("message {0}, which is none of a block device's")]
-    Unknown(u32),
-    #[error("{0:?} with {1} bytes, which does not fit it")]
-    Payload(FrontendReq, usize),
-    #[error("{0:?} {1}")]
-    Value(FrontendReq, &'static str),
-    #[error("{0:?} with {1} descriptors, where {2} belong to it")]
-    Descriptors(FrontendReq, usize, usize),
 }
 
 impl Header {
     /// Reads a header.
     ///
     /// # Errors
-    /// It is none.
-    pub fn read(bytes: &[u8; HEADER]) -> Result<Self, Wrong> {
+    /// It is none (message.1).
+    pub fn read(bytes: &[u8; HEADER]) -> Result<Self, String> {
         let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let (code, flags, size) = (word(0), word(4), word(8));
         if flags & 3 != VERSION || flags & REPLY != 0 {
-            return Err(Wrong::Flags(flags));
+            return Err(format!("a message with flags {flags:#x}: only version {VERSION} is spoken here"));
         }
         if size as usize > PAYLOAD_MAX {
-            return Err(Wrong::Long(code, size));
+            return Err(format!("message {code} of {size} bytes: none is longer than {PAYLOAD_MAX}"));
         }
         Ok(Self { code, size: size as usize, need_reply: flags & NEED_REPLY != 0 })
     }
@@ -116,52 +100,52 @@ impl Request {
     /// Reads a request, with a number of descriptors beside it.
     ///
     /// # Errors
-    /// It makes no sense.
-    pub fn read(header: &Header, payload: &[u8], descriptors: usize) -> Result<Self, Wrong> {
-        let code = FrontendReq::try_from(header.code).map_err(|_| Wrong::Unknown(header.code))?;
+    /// It makes no sense (message.1).
+    pub fn read(header: &Header, payload: &[u8], descriptors: usize) -> Result<Self, String> {
+        let unknown = || format!("message {}, which is none of a block device's", header.code);
+        let code = FrontendReq::try_from(header.code).map_err(|_| unknown())?;
         let payload = Payload { code, bytes: payload };
-        let request =
-            match code {
-                FrontendReq::GET_FEATURES => payload.empty(Self::GetFeatures),
-                FrontendReq::SET_FEATURES => payload.number().map(Self::SetFeatures),
-                FrontendReq::SET_OWNER => payload.empty(Self::SetOwner),
-                FrontendReq::RESET_OWNER => payload.empty(Self::ResetOwner),
-                FrontendReq::SET_MEM_TABLE => payload.memory().map(Self::SetMemTable),
-                FrontendReq::SET_VRING_NUM => payload.ring(|ring, size| Self::SetVringNum { ring, size }),
-                FrontendReq::SET_VRING_ADDR => payload.addresses(),
-                FrontendReq::SET_VRING_BASE => payload.ring(|ring, base| Self::SetVringBase { ring, base }),
-                FrontendReq::GET_VRING_BASE => payload.ring(|ring, _| Self::GetVringBase { ring }),
-                FrontendReq::SET_VRING_KICK => {
-                    payload.event(|ring, with_descriptor| Self::SetVringKick { ring, with_descriptor })
-                }
-                FrontendReq::SET_VRING_CALL => {
-                    payload.event(|ring, with_descriptor| Self::SetVringCall { ring, with_descriptor })
-                }
-                FrontendReq::SET_VRING_ERR => {
-                    payload.event(|ring, with_descriptor| Self::SetVringErr { ring, with_descriptor })
-                }
-                FrontendReq::GET_PROTOCOL_FEATURES => payload.empty(Self::GetProtocolFeatures),
-                FrontendReq::SET_PROTOCOL_FEATURES => payload.number().map(Self::SetProtocolFeatures),
-                FrontendReq::GET_QUEUE_NUM => payload.empty(Self::GetQueueNum),
-                FrontendReq::SET_VRING_ENABLE => payload.ring(|ring, on| Self::SetVringEnable { ring, on: on != 0 }),
-                FrontendReq::GET_CONFIG => payload
-                    .config()
-                    .map(|(VhostUserConfig { offset, size, flags }, _)| Self::GetConfig { offset, size, flags }),
-                FrontendReq::SET_CONFIG => payload
-                    .config()
-                    .map(|(config, data)| Self::SetConfig { offset: config.offset, data: data.to_vec() }),
-                FrontendReq::GET_INFLIGHT_FD => {
-                    payload.inflight().map(|(_, _, queues, size)| Self::GetInflight { queues, size })
-                }
-                FrontendReq::SET_INFLIGHT_FD => payload
-                    .inflight()
-                    .map(|(bytes, offset, queues, size)| Self::SetInflight { bytes, offset, queues, size }),
-                FrontendReq::SET_BACKEND_REQ_FD => payload.empty(Self::SetBackendRequests),
-                _ => return Err(Wrong::Unknown(header.code)),
-            }?;
+        let request = match code {
+            FrontendReq::GET_FEATURES => payload.empty(Self::GetFeatures),
+            FrontendReq::SET_FEATURES => payload.only().map(Self::SetFeatures),
+            FrontendReq::SET_OWNER => payload.empty(Self::SetOwner),
+            FrontendReq::RESET_OWNER => payload.empty(Self::ResetOwner),
+            FrontendReq::SET_MEM_TABLE => payload.memory().map(Self::SetMemTable),
+            FrontendReq::SET_VRING_NUM => payload.ring(|ring, size| Self::SetVringNum { ring, size }),
+            FrontendReq::SET_VRING_ADDR => payload.addresses(),
+            FrontendReq::SET_VRING_BASE => payload.ring(|ring, base| Self::SetVringBase { ring, base }),
+            FrontendReq::GET_VRING_BASE => payload.ring(|ring, _| Self::GetVringBase { ring }),
+            FrontendReq::SET_VRING_KICK => {
+                payload.event(|ring, with_descriptor| Self::SetVringKick { ring, with_descriptor })
+            }
+            FrontendReq::SET_VRING_CALL => {
+                payload.event(|ring, with_descriptor| Self::SetVringCall { ring, with_descriptor })
+            }
+            FrontendReq::SET_VRING_ERR => {
+                payload.event(|ring, with_descriptor| Self::SetVringErr { ring, with_descriptor })
+            }
+            FrontendReq::GET_PROTOCOL_FEATURES => payload.empty(Self::GetProtocolFeatures),
+            FrontendReq::SET_PROTOCOL_FEATURES => payload.only().map(Self::SetProtocolFeatures),
+            FrontendReq::GET_QUEUE_NUM => payload.empty(Self::GetQueueNum),
+            FrontendReq::SET_VRING_ENABLE => payload.ring(|ring, on| Self::SetVringEnable { ring, on: on != 0 }),
+            FrontendReq::GET_CONFIG => payload
+                .config()
+                .map(|(VhostUserConfig { offset, size, flags }, _)| Self::GetConfig { offset, size, flags }),
+            FrontendReq::SET_CONFIG => {
+                payload.config().map(|(config, data)| Self::SetConfig { offset: config.offset, data: data.to_vec() })
+            }
+            FrontendReq::GET_INFLIGHT_FD => {
+                payload.inflight().map(|(_, queues, size)| Self::GetInflight { queues, size })
+            }
+            FrontendReq::SET_INFLIGHT_FD => {
+                payload.inflight().map(|(offset, queues, size)| Self::SetInflight { offset, queues, size })
+            }
+            FrontendReq::SET_BACKEND_REQ_FD => payload.empty(Self::SetBackendRequests),
+            _ => return Err(unknown()),
+        }?;
         let wanted = request.descriptors();
         if descriptors != wanted {
-            return Err(Wrong::Descriptors(code, descriptors, wanted));
+            return Err(format!("{code:?} with {descriptors} descriptors, where {wanted} belong to it"));
         }
         Ok(request)
     }
@@ -185,46 +169,40 @@ struct Payload<'a> {
 }
 
 impl Payload<'_> {
-    fn misfit(&self) -> Wrong {
-        Wrong::Payload(self.code, self.bytes.len())
+    fn misfit(&self) -> String {
+        format!("{:?} with {} bytes, which does not fit it", self.code, self.bytes.len())
     }
 
     /// A value of the protocol, at the start of the bytes.
-    fn first<T: ByteValued + Default>(&self) -> Result<T, Wrong> {
+    fn first<T: ByteValued + Default>(&self) -> Result<T, String> {
         take(self.bytes).ok_or_else(|| self.misfit())
     }
 
     /// A value of the protocol, and no more.
-    fn only<T: ByteValued + Default>(&self) -> Result<T, Wrong> {
+    fn only<T: ByteValued + Default>(&self) -> Result<T, String> {
         if self.bytes.len() == size_of::<T>() { self.first() } else { Err(self.misfit()) }
     }
 
-    fn empty(&self, request: Request) -> Result<Request, Wrong> {
+    fn empty(&self, request: Request) -> Result<Request, String> {
         if self.bytes.is_empty() { Ok(request) } else { Err(self.misfit()) }
     }
 
-    fn number(&self) -> Result<u64, Wrong> {
-        self.only()
-    }
-
     /// A ring, and a number.
-    fn ring(&self, to: impl FnOnce(u32, u32) -> Request) -> Result<Request, Wrong> {
+    fn ring(&self, to: impl FnOnce(u32, u32) -> Request) -> Result<Request, String> {
         let VhostUserVringState { index, num } = self.only()?;
         Ok(to(index, num))
     }
 
     /// A ring, and whether there is a descriptor.
-    fn event(&self, to: impl FnOnce(u32, bool) -> Request) -> Result<Request, Wrong> {
-        let value = self.number()?;
+    fn event(&self, to: impl FnOnce(u32, bool) -> Request) -> Result<Request, String> {
+        let value: u64 = self.only()?;
         Ok(to((value & 0xff) as u32, value & NO_DESCRIPTOR == 0))
     }
 
-    fn memory(&self) -> Result<Vec<Region>, Wrong> {
+    fn memory(&self) -> Result<Vec<Region>, String> {
         let table: VhostUserMemory = self.first()?;
         if !table.is_valid() {
-            let why = "with no region: the guest's memory is not shared (QEMU: -object \
-                       memory-backend-memfd,id=ram,size=SIZE,share=on -machine memory-backend=ram)";
-            return Err(Wrong::Value(self.code, why));
+            return Err(format!("{:?} with no region: the guest's memory is not shared ({HOW_TO_SHARE})", self.code));
         }
         let regions = &self.bytes[size_of::<VhostUserMemory>()..];
         let one = size_of::<VhostUserMemoryRegion>();
@@ -234,18 +212,17 @@ impl Payload<'_> {
         regions.chunks_exact(one).map(region).collect::<Option<_>>().ok_or_else(|| self.misfit())
     }
 
-    fn addresses(&self) -> Result<Request, Wrong> {
+    fn addresses(&self) -> Result<Request, String> {
         let address: VhostUserVringAddr = self.only()?;
         if !address.is_valid() {
-            let why = "with addresses that are not aligned, or undefined flags";
-            return Err(Wrong::Value(self.code, why));
+            return Err(format!("{:?} with addresses that are not aligned, or undefined flags", self.code));
         }
         let VhostUserVringAddr { index: ring, descriptor: descriptors, available, used, .. } = address;
         Ok(Request::SetVringAddr { ring, descriptors, available, used })
     }
 
     /// A part of the device's configuration, and its bytes.
-    fn config(&self) -> Result<(VhostUserConfig, &[u8]), Wrong> {
+    fn config(&self) -> Result<(VhostUserConfig, &[u8]), String> {
         let config: VhostUserConfig = self.first()?;
         let (data, size) = (&self.bytes[size_of_val(&config)..], config.size);
         if !config.is_valid() || size as usize != data.len() {
@@ -254,8 +231,8 @@ impl Payload<'_> {
         Ok((config, data))
     }
 
-    /// Tables of requests under way: how many bytes, where, for how many queues of which size.
-    fn inflight(&self) -> Result<(u64, u64, u16, u16), Wrong> {
+    /// Tables of requests under way: where, for how many queues of which size.
+    fn inflight(&self) -> Result<(u64, u16, u16), String> {
         // Front-ends send it with or without the padding at its end.
         let mut whole = [0; size_of::<VhostUserInflight>()];
         if !(20..=whole.len()).contains(&self.bytes.len()) {
@@ -264,9 +241,9 @@ impl Payload<'_> {
         whole[..self.bytes.len()].copy_from_slice(self.bytes);
         let table: VhostUserInflight = take(&whole).ok_or_else(|| self.misfit())?;
         if !table.is_valid() {
-            return Err(Wrong::Value(self.code, "for no queue"));
+            return Err(format!("{:?} for no queue", self.code));
         }
-        Ok((table.mmap_size, table.mmap_offset, table.num_queues, table.queue_size))
+        Ok((table.mmap_offset, table.num_queues, table.queue_size))
     }
 }
 
@@ -330,12 +307,12 @@ pub fn config(offset: u32, size: u32, flags: u32, space: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn header(code: u32, flags: u32, size: u32) -> Result<Header, Wrong> {
+    fn header(code: u32, flags: u32, size: u32) -> Result<Header, String> {
         let bytes: Vec<u8> = [code, flags, size].iter().flat_map(|word| word.to_ne_bytes()).collect();
         Header::read(&bytes.try_into().unwrap())
     }
 
-    fn read(code: u32, payload: &[u8], descriptors: usize) -> Result<Request, Wrong> {
+    fn read(code: u32, payload: &[u8], descriptors: usize) -> Result<Request, String> {
         let header = header(code, 1, payload.len() as u32).unwrap();
         Request::read(&header, payload, descriptors)
     }
@@ -344,9 +321,12 @@ mod tests {
     fn only_version_1_is_spoken_and_answers_are_not_requests() {
         assert_eq!(header(1, 9, 0), Ok(Header { code: 1, size: 0, need_reply: true }));
         for flags in [0, 2, 3, 5] {
-            assert_eq!(header(1, flags, 0), Err(Wrong::Flags(flags)));
+            assert_eq!(
+                header(1, flags, 0),
+                Err(format!("a message with flags {flags:#x}: only version 1 is spoken here"))
+            );
         }
-        assert_eq!(header(5, 1, 4097), Err(Wrong::Long(5, 4097)));
+        assert!(header(5, 1, 4097).is_err_and(|why| why.starts_with("message 5 of 4097 bytes")));
     }
 
     #[test]
@@ -356,9 +336,10 @@ mod tests {
         payload.extend(region.iter().flat_map(|word| word.to_ne_bytes()));
         let wanted = Region { guest: 0x1000, size: 0x2000, user: 0x7000, offset: 0x10 };
         assert_eq!(read(5, &payload, 1), Ok(Request::SetMemTable(vec![wanted])));
-        assert_eq!(read(5, &payload, 0), Err(Wrong::Descriptors(FrontendReq::SET_MEM_TABLE, 0, 1)));
-        assert_eq!(read(5, &payload[..39], 1), Err(Wrong::Payload(FrontendReq::SET_MEM_TABLE, 39)));
-        let none = read(5, &[0; 8], 0).unwrap_err().to_string();
+        let wrong = |payload, descriptors| read(5, payload, descriptors).unwrap_err();
+        assert_eq!(wrong(&payload, 0), "SET_MEM_TABLE with 0 descriptors, where 1 belong to it");
+        assert_eq!(wrong(&payload[..39], 1), "SET_MEM_TABLE with 39 bytes, which does not fit it");
+        let none = wrong(&[0; 8], 0);
         assert!(none.contains("share=on"), "it says what would be right: {none}");
     }
 
@@ -367,8 +348,8 @@ mod tests {
         let request = |value: u64, descriptors| read(12, &value.to_ne_bytes(), descriptors);
         assert_eq!(request(3, 1), Ok(Request::SetVringKick { ring: 3, with_descriptor: true }));
         assert_eq!(request(3 | 1 << 8, 0), Ok(Request::SetVringKick { ring: 3, with_descriptor: false }));
-        assert_eq!(request(3, 2), Err(Wrong::Descriptors(FrontendReq::SET_VRING_KICK, 2, 1)));
-        assert_eq!(read(1, &[], 1), Err(Wrong::Descriptors(FrontendReq::GET_FEATURES, 1, 0)));
+        assert!(request(3, 2).is_err_and(|why| why.starts_with("SET_VRING_KICK with 2 descriptors")));
+        assert!(read(1, &[], 1).is_err_and(|why| why.starts_with("GET_FEATURES with 1 descriptors")));
     }
 
     #[test]
@@ -380,10 +361,10 @@ mod tests {
     #[test]
     fn an_in_flight_table_comes_with_or_without_its_padding() {
         let payload = inflight(4096, 2, 128);
-        let wanted = Request::SetInflight { bytes: 4096, offset: 0, queues: 2, size: 128 };
+        let wanted = Request::SetInflight { offset: 0, queues: 2, size: 128 };
         for len in [20, 24] {
             assert_eq!(read(32, &payload[..len], 1), Ok(wanted.clone()));
         }
-        assert_eq!(read(32, &payload[..19], 1), Err(Wrong::Payload(FrontendReq::SET_INFLIGHT_FD, 19)));
+        assert!(read(32, &payload[..19], 1).is_err_and(|why| why.starts_with("SET_INFLIGHT_FD with 19 bytes")));
     }
 }

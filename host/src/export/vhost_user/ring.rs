@@ -56,7 +56,7 @@ pub(super) struct Ring {
     /// Ends that the guest was told of since it was last decided whether to call it.
     ended: u16,
     /// The guest is called whether or not it asked for that (ring.3).
-    owes_call: bool,
+    pub(super) owes_call: bool,
 }
 
 pub(super) struct Slot {
@@ -70,9 +70,6 @@ pub(super) struct Slot {
 
 impl Ring {
     /// Takes up a ring: at `base`, or where a previous server left it.
-    ///
-    /// # Errors
-    /// It is not in the guest's memory, or not what the front-end says; the text says why.
     pub(super) fn start(
         shared: &Shared,
         addresses: Addresses,
@@ -114,9 +111,6 @@ impl Ring {
     }
 
     /// The guest's memory is mapped elsewhere now.
-    ///
-    /// # Errors
-    /// The ring is not in it.
     pub(super) fn move_to(&mut self, shared: &Shared) -> Result<(), String> {
         let [descriptors, available, used] = self.addresses.map(|address| shared.translate(address));
         let queue = &mut self.queue;
@@ -131,7 +125,6 @@ impl Ring {
         Ok(())
     }
 
-    /// Where its table of descriptors is, and how many it has.
     pub(super) fn descriptors(&self) -> (GuestAddress, u16) {
         (GuestAddress(self.queue.desc_table()), self.queue.size())
     }
@@ -212,10 +205,6 @@ impl Ring {
         self.in_flight += 1;
     }
 
-    pub(super) fn slot(&self, head: u16) -> &Slot {
-        self.slots[usize::from(head)].as_ref().expect("news is of a request in flight")
-    }
-
     /// The requests under way have ended.
     pub(super) fn end(&mut self, head: u16) -> Slot {
         self.in_flight -= 1;
@@ -235,11 +224,6 @@ impl Ring {
         }
         self.ended = self.ended.saturating_add(1);
         Ok(())
-    }
-
-    /// The guest is called by another descriptor now.
-    pub(super) const fn owe_call(&mut self) {
-        self.owes_call = true;
     }
 
     pub(super) fn calls(&mut self) -> Result<bool, String> {

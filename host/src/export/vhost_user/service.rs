@@ -85,9 +85,6 @@ impl GuestListeners {
     }
 
     /// The state of all listeners, for a server that takes over.
-    ///
-    /// # Errors
-    /// The process has too many descriptors open.
     pub(super) fn held(&self) -> Report {
         let held = |listener: &Arc<GuestListener>| {
             let (mut says, mut named) = (Record::default(), Named::default());
@@ -169,18 +166,16 @@ impl Protocol for GuestListeners {
 
     fn take_over(self: &Arc<Self>, client: HeldClient) -> Result<Coming, String> {
         let HeldClient { descriptors, mut says, bytes } = client;
-        let name: String = says.need("export").map_err(|why| why.to_string())?;
+        let name: String = says.need("export")?;
         let fail = |why: String| format!("a virtual machine at export {name:?}: {why}");
+        let exports = self.service.exports();
+        let export = exports.list.iter().find(|export| export.name == name);
+        let export = export.ok_or_else(|| fail("it would not be served".into()))?;
         let mut named = Named::read(&mut says, descriptors).map_err(fail)?;
         if let Some(fd) = named.take("door") {
-            let exports = self.service.exports();
-            let export = exports.list.iter().find(|export| export.name == name);
-            let export =
-                export.ok_or_else(|| format!("a virtual machine at export {name:?}, which would not be served"))?;
             return self.take_over_listener(export, fd).map(|()| Box::new(|| ()) as Coming);
         }
-        let socket = named.take("socket").ok_or_else(|| fail("its socket did not come".into()))?;
-        let resumed = FrontEnd::read((&name, socket), &mut says, &mut named, bytes, self)?;
+        let resumed = FrontEnd::read(export, &mut says, &mut named, bytes, self).map_err(fail)?;
         for part in says.rest().chain(named.names.iter().map(String::as_str)) {
             tracing::warn!(export = name, part, "the previous server sent an unknown field, which is ignored");
         }

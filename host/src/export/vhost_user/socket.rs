@@ -53,7 +53,7 @@ impl Socket {
     pub(super) fn receive(&mut self) -> Result<Message, NoMessage> {
         loop {
             let header = match self.bytes.first_chunk() {
-                Some(bytes) => Some(Header::read(bytes).map_err(|wrong| NoMessage::Broken(wrong.to_string()))?),
+                Some(bytes) => Some(Header::read(bytes).map_err(NoMessage::Broken)?),
                 None => None,
             };
             let wanted = HEADER + header.map_or(0, |header| header.size);

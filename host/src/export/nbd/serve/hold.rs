@@ -13,10 +13,6 @@ impl Connection {
         self.held != Halt::No
     }
 
-    pub(super) fn stands_still(&self) -> bool {
-        self.held == Halt::StandsStill
-    }
-
     /// Takes nothing from the client any more (hold.1). A client that another server has handed over is sent nothing either, yet.
     /// `by_kernel`: the kernel would take the keys of a connection with TLS (hold.4).
     pub(crate) fn hold(&mut self, engine: &mut Engine, by_kernel: bool) {
@@ -25,7 +21,7 @@ impl Connection {
         }
         self.held = Halt::Ends;
         self.hold_keys(engine, by_kernel);
-        if self.receive_armed.is_some() {
+        if self.receive_armed {
             engine.ring.cancel(UserData::Receive(self.number).pack());
         }
     }
@@ -38,11 +34,10 @@ impl Connection {
     }
 
     /// Whether nothing of it is under way (hold.2). Replies that the client does not take are taken back from the kernel.
-    pub(crate) fn comes_to_stand(&mut self, engine: &mut Engine) -> bool {
+    pub(crate) fn comes_to_stand(&mut self, engine: &mut Engine, common: &mut Common) -> bool {
         let announced = usize::from(matches!(self.receiving, Receiving::Payload { .. }));
         let submitted = self.commands as usize - self.payloads() - announced;
-        self.look_at_rest(engine);
-        if submitted > 0 || self.receive_armed.is_some() || self.broken {
+        if submitted > 0 || self.receive_armed || self.broken {
             return false;
         }
         // hold.4
@@ -50,7 +45,7 @@ impl Connection {
             return false;
         }
         if self.held == Halt::Ends {
-            if !self.give_keys(engine) {
+            if !self.give_keys(engine, common) {
                 return false;
             }
             self.held = Halt::StandsStill;
@@ -62,9 +57,6 @@ impl Connection {
     }
 
     /// Its state while it stands still: a copy (hold.2). `None`: it is closed with this server (hold.4).
-    ///
-    /// # Errors
-    /// Why no other server can go on with it.
     pub(crate) fn held(&self, engine: &Engine, common: &Common) -> Result<Option<HeldClient>, String> {
         let fail = |why: &str| Err(format!("client {}: {why}", self.peer.shown));
         if self.has_keys() {

@@ -1,6 +1,6 @@
 //! Requests that are not whole blocks: where they lie in the blocks that the device takes.
 
-use fairlift_core::{Bio, Extent, Op, Sector};
+use fairlift_core::{Bio, Op};
 
 use super::super::proto::RequestHeader;
 use super::super::service::Command;
@@ -25,16 +25,14 @@ pub(super) fn inner(offset: u64, len: u64, block: u64) -> Option<(u64, u64)> {
 pub(super) fn submit_in_part(engine: &mut Engine, export: &Export, command: &Command, mut bio: Bio) {
     let block = u64::from(export.facts.block());
     let Command { header: RequestHeader { offset, length: len, .. }, op, waited, .. } = *command;
-    let place =
-        |from: u64, bytes: u64| Extent::new(Sector(export.start.0 + from / Sector::SIZE), bytes.div_ceil(Sector::SIZE));
     let skip = offset % block;
     let first = offset - skip;
-    bio.extent = place(first, (offset + len).next_multiple_of(block) - first);
+    bio.extent = export.extent(op, first, (offset + len).next_multiple_of(block) - first);
     match op {
         Op::Write | Op::WriteZeroes => return engine.submit_part(export.disk, bio, waited, (block, skip, len)),
         Op::Discard => {
             let (from, bytes) = inner(offset, len, block).expect("a discard of nothing was answered");
-            bio.extent = place(from, bytes);
+            bio.extent = export.extent(op, from, bytes);
         }
         Op::Read | Op::Flush => {}
     }

@@ -13,6 +13,7 @@ use crate::device;
 use crate::device::lane::Map;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
+use crate::export::hold::Halt;
 use crate::kernel::call::{Call, advance};
 use crate::kernel::ticket::Memory;
 use crate::outcome::errno;
@@ -112,7 +113,6 @@ impl Connection {
         }
     }
 
-    /// Gives back what a command held.
     #[inline(always)]
     pub(super) fn release(&mut self, engine: &mut Engine, number: usize) {
         self.commands -= 1;
@@ -182,7 +182,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Answers with the result of a lane.
     fn reply_status(&mut self, header: &RequestHeader, memory: &Memory, outcome: Outcome) {
         match (outcome, memory) {
             (Outcome::Done, Memory::Map(runs)) => self.reply_runs(header, Some(runs)),
@@ -221,7 +220,7 @@ impl Connection {
     }
 
     pub(super) fn arm_send(&mut self, engine: &mut Engine) {
-        if self.is_sending() || self.stands_still() {
+        if self.is_sending() || self.held == Halt::StandsStill {
             return;
         }
         let unfinished = self.sent.as_ref().is_some_and(|sent| sent.next < sent.iovecs.len());
@@ -266,26 +265,17 @@ impl Connection {
 
     /// The replies that the kernel has not taken, one after the other, and the memory of their payloads.
     pub(super) fn unsent(&self, engine: &Engine) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for replies in [&self.sending, &self.out] {
-            replies.pieces(engine).for_each(|piece| bytes.extend_from_slice(piece));
-            if std::ptr::eq(replies, &self.sending) {
-                let left = |sent: &Sent| sent.iovecs[sent.next..].iter().map(|piece| piece.iov_len).sum::<usize>();
-                let left = self.sent.as_deref().map_or(0, left);
-                bytes.drain(..bytes.len() - left);
-            }
-        }
+        let mut bytes = self.sending.pieces(engine).collect::<Vec<_>>().concat();
+        let left = |sent: &Sent| sent.iovecs[sent.next..].iter().map(|piece| piece.iov_len).sum::<usize>();
+        let left = self.sent.as_deref().map_or(0, left);
+        bytes.drain(..bytes.len() - left);
+        self.out.pieces(engine).for_each(|piece| bytes.extend_from_slice(piece));
         bytes
     }
 
     /// How many commands have replies that wait with their payloads.
     pub(super) fn payloads(&self) -> usize {
         self.out.payloads.len() + self.sending.payloads.len()
-    }
-
-    /// Replies of another server, which the client has not taken.
-    pub(super) fn take_over(bytes: Vec<u8>) -> Replies {
-        Replies { heads: bytes, ..Replies::default() }
     }
 
     /// Nobody will take the replies: what they hold is given back.
@@ -354,7 +344,6 @@ fn is_zero(bytes: &[u8]) -> bool {
     }
 }
 
-/// How many runs of a context a block status answers at most.
 fn runs_at_most(flags: u16) -> usize {
     if flags & proto::CMD_FLAG_REQ_ONE != 0 { 1 } else { RUNS }
 }

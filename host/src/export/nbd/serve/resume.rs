@@ -1,54 +1,107 @@
-//! A connection that another server has handed over: it goes on where it was.
+//! A connection that another server has handed over: it is held against what is served here, and goes on where it was.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use super::super::handed::{Resumed, ResumedPhase};
+use fairlift_core::record::{Record, Unreadable};
+
+use super::super::handshake::{Contexts, Handshake, Session};
 use super::super::service::Common;
-use super::{Connection, Phase, Receiving, Serving, Stranger};
-use crate::access::Peer;
+use super::{Connection, Phase, Receiving, Replies, Serving, Stranger};
+use crate::access::{Entry, Peer};
 use crate::disk::engine::Engine;
-use crate::export::hold::Halt;
-use crate::export::narrowed;
-use crate::export::service::{Encryption, Unsent};
+use crate::export::hold::{Halt, HeldClient};
+use crate::export::service::{Encryption, Exports, Service};
+use crate::export::{Export, narrowed};
+use crate::kernel::ktls::ByKernel;
+
+/// Has the client be a connection of this number, at its worker; it stands still.
+pub(crate) type Resume = Box<dyn FnOnce(&mut Engine, &mut Common, usize) -> Connection + Send>;
+
+/// How far a client had come.
+enum Came {
+    /// With it what it has sent so far, in bytes, and whether anything about it was wrong.
+    Negotiating(Box<Handshake>, (u64, bool)),
+    Serving(Arc<Export>, Entry, Session),
+}
 
 impl Connection {
-    /// A client that another server has handed over; it stands still.
-    pub(crate) fn resume(
-        (fd, peer, number): (OwnedFd, Peer, usize),
-        resumed: Resumed,
-        is_counted: bool,
-        engine: &mut Engine,
-        common: &mut Common,
-        unsent: Arc<Unsent>,
-    ) -> Self {
-        let Resumed { phase, by_kernel, skip, leaves, input, replies, .. } = resumed;
-        let mut connection = Self::new(fd, peer, number, crate::config::Tls::Off, engine.now, unsent);
-        connection.out = Self::take_over(replies);
-        connection.input = input;
-        connection.reading = !leaves;
-        connection.held = Halt::StandsStill;
-        connection.by_kernel = by_kernel;
-        if by_kernel.is_some() {
-            connection.unsent.is_encrypted_by(Encryption::Kernel);
+    /// Reads another server's report of a client; with it since when it is here. Unknown keys are reported.
+    pub(crate) fn resume(held: HeldClient, service: &Service) -> Result<(SystemTime, Resume), String> {
+        let HeldClient { descriptors, mut says, bytes: mut input } = held;
+        let fd = HeldClient::only(descriptors)?;
+        let exports = service.exports();
+        let (mut peer, since) = HeldClient::take_peer(&mut says, &fd, &exports.access)?;
+        // A certificate that cannot be read is no small loss: the client's rights hang on it, and whether it is revoked.
+        peer.certificate = says.take("certificate")?.flatten();
+        let fail = |why: String| format!("client {}: {why}", peer.shown);
+        let came = came(&mut says, &peer, &exports).map_err(fail)?;
+        let unreadable = |why: Unreadable| fail(why.to_string());
+        let (of_input, of_replies): (usize, usize) =
+            (says.need("input").map_err(unreadable)?, says.need("replies").map_err(unreadable)?);
+        if of_input.checked_add(of_replies) != Some(input.len()) {
+            return Err(fail(format!("{} bytes came with it, not {of_input} and {of_replies}", input.len())));
         }
-        if skip > 0 {
-            connection.receiving = Receiving::Refused { left: skip };
+        let replies = input.split_off(of_input);
+        let by_kernel: Option<ByKernel> = says.take("tls").map_err(unreadable)?;
+        let skip = says.take("skip").map_err(unreadable)?.unwrap_or(0);
+        let leaves: bool = says.need("leaves").map_err(unreadable)?;
+        for part in says.rest() {
+            tracing::warn!(client = peer.shown, part, "the previous server sent an unknown field, which is ignored");
         }
-        match phase {
-            ResumedPhase::Negotiating(handshake, (bytes, failed)) => {
-                let options = handshake.options;
-                connection.stranger = is_counted.then_some(Stranger { bytes, options, failed });
-                connection.phase = Phase::Negotiating(handshake);
+        let resume = move |engine: &mut Engine, common: &mut Common, number| {
+            let mut connection = Self::new(fd, peer, number, crate::config::Tls::Off, engine.now);
+            connection.out = Replies { heads: replies, ..Replies::default() };
+            connection.input = input;
+            connection.reading = !leaves;
+            connection.held = Halt::StandsStill;
+            connection.by_kernel = by_kernel;
+            if by_kernel.is_some() {
+                connection.unsent.is_encrypted_by(Encryption::Kernel);
             }
-            ResumedPhase::Serving(export, entry, session) => {
-                let stream = export.add_stream(engine);
-                common.present.join(&export, number);
-                let export = narrowed(&export, entry.right);
-                connection.stranger = None;
-                connection.phase = Phase::Serving(Serving { export, entry, session, stream });
+            if skip > 0 {
+                connection.receiving = Receiving::Refused { left: skip };
             }
-        }
-        connection
+            match came {
+                Came::Negotiating(handshake, (bytes, failed)) => {
+                    let is_counted = common.service.gate.enter(engine.now, &connection.peer);
+                    connection.stranger = is_counted.then_some(Stranger { bytes, failed });
+                    connection.phase = Phase::Negotiating(handshake);
+                }
+                Came::Serving(export, entry, session) => {
+                    let stream = export.add_stream(engine);
+                    common.present.join(&export, number);
+                    let export = narrowed(&export, entry.right);
+                    connection.stranger = None;
+                    connection.phase = Phase::Serving(Serving { export, entry, session, stream });
+                }
+            }
+            connection
+        };
+        Ok((since, Box::new(resume)))
     }
+}
+
+/// A client that negotiates, or is at an export, which it is let in to again (access.5).
+fn came(says: &mut Record, peer: &Peer, exports: &Exports) -> Result<Came, String> {
+    if let Some(mut negotiation) = says.take("negotiation")? {
+        let handshake = Box::new(Handshake::resume(&mut negotiation)?);
+        return Ok(Came::Negotiating(handshake, (negotiation.need("bytes")?, negotiation.need("failed")?)));
+    }
+    let (structured, extended) = (says.need("structured")?, says.need("extended")?);
+    let contexts = Contexts { allocation: says.need("allocation")?, changes: says.need("changes")? };
+    let name: String = says.need("export")?;
+    let index = exports.list.iter().position(|export| export.name == name);
+    let index = index.ok_or_else(|| format!("it is at export {name:?}, which would not be served"))?;
+    let export = &exports.list[index];
+    let entry = exports.access.of(peer).enter(&export.name, &export.path);
+    let entry = entry.ok_or_else(|| {
+        let why = if exports.access.has_revoked(peer) {
+            "its certificate is revoked by now; fairlift reload, then upgrade"
+        } else {
+            "see [client]"
+        };
+        format!("it is at export {name:?}, which it could not open again: {why}")
+    })?;
+    Ok(Came::Serving(Arc::clone(export), entry, Session { export: index, structured, extended, contexts }))
 }

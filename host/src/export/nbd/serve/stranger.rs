@@ -3,14 +3,13 @@
 use fairlift_core::Instant;
 
 use super::super::service::Common;
-use super::{Connection, Phase};
+use super::Connection;
 use crate::access::{Gate, Visit, Why};
 
 /// The marks against a client that has not opened an export yet.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Stranger {
     pub(super) bytes: u64,
-    pub(super) options: u32,
     pub(super) failed: bool,
 }
 
@@ -20,17 +19,16 @@ impl Connection {
         self.stranger.iter_mut().for_each(|stranger| stranger.failed = true);
     }
 
-    /// Its negotiation ends, if it has not.
-    pub(crate) fn leave_gate(&mut self, gate: &Gate, now: Instant) {
-        let opened = matches!(self.phase, Phase::Serving(_));
-        let Some(Stranger { failed, options, .. }) = self.stranger.take() else { return };
+    /// Its negotiation ends, if it has not; `opened`: since it is at an export.
+    pub(crate) fn leave_gate(&mut self, gate: &Gate, now: Instant, opened: bool) {
+        let Some(Stranger { failed, .. }) = self.stranger.take() else { return };
         let is_unfinished =
             self.tls.as_ref().is_some_and(|tls| tls.session.is_handshaking()) || self.tls_next.is_some();
         let visit = Visit {
             opened,
             failed: failed || is_unfinished,
             tls: self.tls.is_some() || self.by_kernel.is_some(),
-            options,
+            options: self.options_asked().unwrap_or_default(),
         };
         gate.leave(now, &self.peer, visit);
     }

@@ -10,17 +10,16 @@
 //!         request of it will be done any more, and may ask again.
 
 use std::io::{Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
 
 use fairlift_core::{Duration, Instant, time};
-use rustix::net::SendFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 
-use super::super::service::{Common, UserData};
-use super::{Armed, Connection};
+use super::super::service::Common;
+use super::Connection;
 use crate::access::Certificate;
 use crate::disk::engine::Engine;
 use crate::export::service::Encryption;
-use crate::kernel::call::Call;
 use crate::kernel::ktls::{self, ByKernel, Notice};
 
 /// How long the end of a record that has come in part is waited for (keys.1). Chosen: a lost packet is sent again after 200 ms, and all other
@@ -32,8 +31,6 @@ pub(super) struct Tls {
     records: Records,
     /// Until when the end of a record is waited for; `None`: the keys stay here.
     leaves_until: Option<Instant>,
-    /// Memory for the rest of a record.
-    rest: Box<[u8]>,
     /// The client has said goodbye: what it sent before is still to be used.
     is_over: bool,
 }
@@ -52,7 +49,6 @@ impl Records {
     /// Kind, version, and the length of the rest (RFC 8446, 5.1).
     const HEADER: usize = 5;
 
-    /// Bytes have come.
     fn pass(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.got < Self::HEADER {
@@ -86,7 +82,7 @@ impl Records {
 impl Tls {
     pub(super) fn new(mut session: rustls::ServerConnection) -> Self {
         session.set_buffer_limit(None); // what is put in is taken out at once: see `encrypt`
-        Self { session, records: Records::default(), leaves_until: None, rest: Box::default(), is_over: false }
+        Self { session, records: Records::default(), leaves_until: None, is_over: false }
     }
 
     pub(super) fn certificate(&self) -> Option<Certificate> {
@@ -169,7 +165,7 @@ impl Connection {
     }
 
     /// Gives the keys to the kernel, if they are to go and can (keys.1); false: not yet, something is awaited.
-    pub(super) fn give_keys(&mut self, engine: &mut Engine) -> bool {
+    pub(super) fn give_keys(&mut self, engine: &mut Engine, common: &mut Common) -> bool {
         let Some(tls) = &mut self.tls else { return true };
         let Some(until) = tls.leaves_until else { return true };
         if tls.session.is_handshaking() || tls.is_over || !self.reading {
@@ -183,11 +179,12 @@ impl Connection {
         }
         if tls.records.missing() > 0 {
             if engine.now < until {
-                self.arm_rest(engine);
+                self.receive_rest(engine, common);
                 return false;
             }
             tls.leaves_until = None;
-            self.keeps_keys();
+            let client = &self.peer.shown;
+            tracing::info!(client, "keeps its keys in the server: only a part of a record has arrived");
             return true;
         }
         if let Err(error) = ktls::attach(&self.fd) {
@@ -226,37 +223,20 @@ impl Connection {
         }
     }
 
-    /// Receives the rest of a record, and not a byte more.
-    fn arm_rest(&mut self, engine: &mut Engine) {
-        let Some(tls) = &mut self.tls else { return };
-        tls.rest = vec![0; tls.records.missing()].into();
-        let into = Some((tls.rest.as_mut_ptr(), tls.rest.len() as u32));
-        self.receive_armed = Some(Armed::Rest);
-        let call = Call::Receive { fd: self.fd.as_raw_fd(), into, wait: true };
-        // SAFETY: the memory is the box's of this connection's TLS. Both stay, and nobody touches it, until this completes: only
-        // `rest_received` takes it, keys do not go while something is armed (`comes_to_stand`), and `is_over` waits for `receive_armed`.
-        unsafe { engine.ring.push(call, UserData::Receive(self.number).pack()) }
-    }
-
-    /// The rest of a record was waited for long enough.
-    pub(super) fn look_at_rest(&mut self, engine: &mut Engine) {
-        let late = |tls: &mut Box<Tls>| tls.leaves_until.take_if(|until| *until <= engine.now).is_some();
-        if self.receive_armed == Some(Armed::Rest) && self.tls.as_mut().is_some_and(late) {
-            self.keeps_keys();
-            engine.ring.cancel(UserData::Receive(self.number).pack());
+    /// Takes the rest of a record as far as it has come, and not a byte more.
+    fn receive_rest(&mut self, engine: &mut Engine, common: &mut Common) {
+        while let Some(missing @ 1..) = self.tls.as_ref().map(|tls| tls.records.missing()) {
+            let mut rest = vec![0; missing];
+            match rustix::net::recv(&self.fd, &mut *rest, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return self.reading = false,
+                Ok((count, _)) => self.take(engine, common, &rest[..count]),
+                Err(Errno::AGAIN | Errno::INTR) => return,
+                Err(error) => {
+                    tracing::debug!(connection = self.number, %error, "receive failed");
+                    return self.break_off();
+                }
+            }
         }
-    }
-
-    fn keeps_keys(&self) {
-        let client = &self.peer.shown;
-        tracing::info!(client, "keeps its keys in the server: only a part of a record has arrived");
-    }
-
-    /// `count` bytes of the rest of a record have come.
-    pub(super) fn rest_received(&mut self, engine: &mut Engine, common: &mut Common, count: usize) {
-        let Some(tls) = &mut self.tls else { return };
-        let rest = std::mem::take(&mut tls.rest);
-        self.take(engine, common, &rest[..count]);
     }
 
     // ---- by the kernel ----

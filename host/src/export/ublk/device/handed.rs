@@ -1,16 +1,11 @@
 //! A device that another server hands over (blockdev.7).
 
-use fairlift_core::record::Record;
-
 use super::super::control::{self, block_path};
 use super::super::proto::{self, Info, State};
 use super::{BlockDevice, Maker};
 
 impl Maker<'_> {
     /// The device of an export as another server has it, which is to hand it over.
-    ///
-    /// # Errors
-    /// That server has none that could be handed over, or this one cannot serve it.
     pub(super) fn of_another(&mut self, is_it: impl Fn(&Info) -> bool) -> Result<BlockDevice, String> {
         let infos: Vec<_> =
             control::all().into_iter().filter_map(|id| self.control.info(id).ok()).filter(is_it).collect();
@@ -29,27 +24,6 @@ impl Maker<'_> {
 }
 
 impl BlockDevice {
-    /// The device as the server is told that takes over.
-    pub(in super::super) fn handed(&self) -> Record {
-        let mut says = Record::default();
-        says.put("export", &self.name);
-        says.put("id", &self.info.id);
-        says
-    }
-
-    /// Whether it is the device that another server hands over.
-    ///
-    /// # Errors
-    /// It is not.
-    pub(in super::super) fn is_what_comes(&self, id: u32) -> Result<(), String> {
-        match self.is_handed && self.info.id == id {
-            true => Ok(()),
-            false => {
-                Err(format!("{} comes for export {:?}, which has {} here", block_path(id), self.name, self.path()))
-            }
-        }
-    }
-
     /// Why another server could not take it over now.
     pub(in super::super) fn stays(&self) -> Option<String> {
         let (name, path) = (&self.name, self.path());

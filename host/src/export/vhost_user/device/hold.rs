@@ -8,7 +8,7 @@
 //! vhosthold.2  The server that goes on looks into each ring and calls each guest: kicks and calls in between may have been lost.
 //! vhosthold.3  A message that has come in part goes over with the descriptors that came beside it.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -24,6 +24,7 @@ use super::super::socket::Socket;
 use super::vring::{Kick, Vring};
 use super::{FrontEnd, Resumed};
 use crate::disk::engine::Engine;
+use crate::export::Export;
 use crate::export::hold::{Halt, HeldClient};
 use crate::sync::lock;
 
@@ -53,14 +54,7 @@ impl FrontEnd {
     }
 
     /// Its state while it stands still: a copy (hold.2).
-    ///
-    /// # Errors
-    /// Why no other server can go on with it.
     pub(in super::super) fn held(&self, since: Option<SystemTime>) -> Result<HeldClient, String> {
-        self.described(since).map_err(|why| format!("a virtual machine at export {:?}: {why}", self.export.name))
-    }
-
-    fn described(&self, since: Option<SystemTime>) -> Result<HeldClient, String> {
         let (mut says, mut named) = (Record::default(), Named::default());
         says.put("export", &self.export.name);
         HeldClient::put_peer(&mut says, &self.peer, since);
@@ -80,7 +74,7 @@ impl FrontEnd {
             says.put("regions", &regions);
         }
         if let Some(tables) = &self.tables {
-            let (file, shape) = tables.handed();
+            let (file, shape) = tables.shared();
             says.put("tables", &shape);
             named.add("tables", file)?;
         }
@@ -110,28 +104,21 @@ impl FrontEnd {
 
     /// A front-end that another server hands over, as that server says. It stands still, and its rings are yet to be
     /// [started](Self::resume).
-    ///
-    /// # Errors
-    /// It cannot be served here.
     pub(in super::super) fn read(
-        (name, fd): (&str, OwnedFd),
+        export: &Arc<Export>,
         says: &mut Record,
         named: &mut Named,
         bytes: Vec<u8>,
         listeners: &GuestListeners,
     ) -> Result<Resumed, String> {
-        let fail = |why: String| format!("a virtual machine at export {name:?}: {why}");
-        let unreadable = |why: Unreadable| fail(why.to_string());
-        let exports = listeners.service.exports();
-        let export = exports.list.iter().find(|export| export.name == name);
-        let export = export.ok_or_else(|| fail("it would not be served".into()))?;
-        let (peer, since) = HeldClient::take_peer(says, &fd, &exports.access).map_err(unreadable)?;
-        let entry = exports.access.of(&peer).enter(&export.name, &export.path);
-        let entry = entry.ok_or_else(|| fail("it could not open it again: see [client]".into()))?;
-        let mut number = |part: &str| says.need::<u64>(part).map_err(unreadable);
-        let features = (number("features")?, number("protocol_features")?);
-        let write_back = says.need("write_back").map_err(unreadable)?;
-        let regions: Option<Vec<[u64; 4]>> = says.take("regions").map_err(unreadable)?;
+        let access = Arc::clone(&listeners.service.exports().access);
+        let fd = named.take("socket").ok_or("its socket did not come")?;
+        let (peer, since) = HeldClient::take_peer(says, &fd, &access)?;
+        let entry = access.of(&peer).enter(&export.name, &export.path);
+        let entry = entry.ok_or("it could not open it again: see [client]")?;
+        let features = (says.need("features")?, says.need("protocol_features")?);
+        let write_back = says.need("write_back")?;
+        let regions: Option<Vec<[u64; 4]>> = says.take("regions")?;
         let shared = regions.map(|regions| {
             let region = |[guest, size, user, offset]: [u64; 4]| Region { guest, size, user, offset };
             let (regions, files): (Vec<_>, _) = (regions.into_iter().map(region).collect(), named.take_all("memory"));
@@ -141,14 +128,14 @@ impl FrontEnd {
             }
         });
         let tables = named.take("tables").map(|file| {
-            let (offset, queues, size) = says.need("tables").map_err(|why| why.to_string())?;
+            let (offset, queues, size) = says.need("tables")?;
             config::check_tables(queues, size)?;
             Inflight::open(file, offset, queues, size).map(Arc::new)
         });
-        let rings: Vec<Record> = says.need("rings").map_err(unreadable)?;
+        let rings: Vec<Record> = says.need("rings")?;
         if rings.len() > config::RINGS_MAX {
             let (has, most) = (rings.len(), config::RINGS_MAX);
-            return Err(fail(format!("it has {has} rings, and a device here at most {most}")));
+            return Err(format!("it has {has} rings, and a device here at most {most}"));
         }
         let ring = |(number, mut ring): (usize, Record)| {
             let kick = Kick { wanted: named.take(&format!("kick {number}")), ..Kick::default() };
@@ -162,16 +149,15 @@ impl FrontEnd {
                 ..Vring::default()
             })
         };
-        let vrings = rings.into_iter().enumerate().map(ring).collect::<Result<_, _>>().map_err(unreadable)?;
-        let (shared, tables) = (shared.transpose().map_err(fail)?, tables.transpose().map_err(fail)?);
+        let vrings = rings.into_iter().enumerate().map(ring).collect::<Result<_, Unreadable>>()?;
+        let (shared, tables) = (shared.transpose()?, tables.transpose()?);
         tables.iter().for_each(|tables: &Arc<Inflight>| tables.keep_write_back(write_back)); // an older server did not
         // Listeners come first.
         let listener = lock(&listeners.list).get(&export.id).cloned();
-        let listener = listener
-            .ok_or_else(|| format!("a virtual machine at export {:?}, whose socket did not come", export.name))?;
+        let listener = listener.ok_or("its listener did not come")?;
         let socket = Socket::resume(fd, bytes, named.take_all("message"));
         let request_max = listeners.service.limits.request_max.into();
-        let mut device = Self::with(export, (peer, entry), listener, 0, socket, request_max);
+        let mut device = Self::new(export, (peer, entry), listener, 0, socket, request_max);
         device.halt = Halt::StandsStill;
         (device.features, device.protocol_features) = features;
         device.requests = named.take("requests").map(Socket::new);

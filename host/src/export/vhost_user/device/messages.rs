@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vhost::vhost_user::VhostUserProtocolFeatures;
 
 use super::super::config;
-use super::super::inflight::Inflight;
+use super::super::inflight::{self, Inflight};
 use super::super::memory::Shared;
 use super::super::proto::{self, Region, Request};
 use super::super::ring::Ring;
@@ -43,7 +43,7 @@ impl FrontEnd {
         let Message { header, payload, descriptors } = message;
         let request = match Request::read(&header, &payload, descriptors.len()) {
             Ok(request) => request,
-            Err(wrong) => return self.broken(engine, &wrong.to_string()),
+            Err(why) => return self.broken(engine, &why),
         };
         tracing::debug!(export = self.export.name, ?request, "vhost-user");
         let acknowledges = header.need_reply && self.speaks(VhostUserProtocolFeatures::REPLY_ACK);
@@ -126,7 +126,7 @@ impl FrontEnd {
                 _ => return Err(format!("{} bytes at {offset}: only the write cache can be set", data.len())),
             },
             Request::GetInflight { queues, size } => return self.make_tables(queues, size),
-            Request::SetInflight { offset, queues, size, .. } => {
+            Request::SetInflight { offset, queues, size } => {
                 config::check_tables(queues, size)?;
                 let tables = Inflight::open(descriptor(), offset, queues, size)?;
                 self.write_back &= tables.write_back(); // inflight.3
@@ -162,8 +162,9 @@ impl FrontEnd {
     fn make_tables(&mut self, queues: u16, size: u16) -> Result<Reply, String> {
         config::check_tables(queues, size)?;
         let tables = Inflight::new(queues, size).map_err(|error| error.to_string())?;
-        let (fd, payload) = tables.shared().map_err(|error| error.to_string())?;
+        let fd = tables.shared().0.try_clone_to_owned().map_err(|error| error.to_string())?;
         self.keep(tables);
+        let payload = proto::inflight(inflight::bytes(queues, size) as u64, queues, size);
         Ok(Reply::Payload(payload, Some(fd)))
     }
 
@@ -220,7 +221,7 @@ impl FrontEnd {
             engine.ring.submit();
             drop(before);
         }
-        vring.ring.iter_mut().for_each(Ring::owe_call);
+        vring.ring.iter_mut().for_each(|ring| ring.owes_call = true);
         Ok(())
     }
 
@@ -246,7 +247,8 @@ impl FrontEnd {
     pub(super) fn start(&mut self, engine: &mut Engine, number: usize) -> Result<(), String> {
         let on = !config::speaks_of_features(self.features);
         let vring = &mut self.vrings[number];
-        let (Some(addresses), true, true) = (vring.addresses, vring.kick.is_set(), vring.enabled || on) else {
+        let (Some(addresses), true, true) = (vring.addresses, vring.kick.descriptor().is_some(), vring.enabled || on)
+        else {
             return Ok(());
         };
         if vring.ring.is_some() {

@@ -1,6 +1,6 @@
 //! How a device begins with a request of its guest: the chain is read, the memory is found, and the queue is given a bio.
 
-use fairlift_core::{Flags, Op};
+use fairlift_core::{Errno, Flags, Op};
 use virtio_bindings::bindings::virtio_blk as blk;
 use vm_memory::{Bytes as _, GuestAddress};
 
@@ -25,9 +25,6 @@ pub(super) struct Begin<'a> {
 
 impl Begin<'_> {
     /// Begins with a request; `false` if that must wait.
-    ///
-    /// # Errors
-    /// The guest is out of step; the text says how.
     pub(super) fn request(
         &mut self,
         engine: &mut Engine,
@@ -58,7 +55,7 @@ impl Begin<'_> {
             Err(NoBuffer::Full) => return Ok(false),
             Err(NoBuffer::NoMemory) => {
                 self.ring.took(head)?;
-                return self.ring.tell(head, request.status, blk::VIRTIO_BLK_S_IOERR as u8, 1).map(|()| true);
+                return self.ring.tell(head, request.status, config::status(Errno::ENOMEM), 1).map(|()| true);
             }
         };
         if let Err(why) = self.ring.took(head) {
@@ -81,7 +78,7 @@ impl Begin<'_> {
             ChainRequest::Id(len) => len,
             ChainRequest::Refused(why) => {
                 tracing::debug!(export = self.export.name, ?why, "vhost-user: refused");
-                return self.ring.tell(head, request.status, why.status(), 1);
+                return self.ring.tell(head, request.status, config::status(why.errno()), 1);
             }
         };
         let mut left = &config::id(self.export)[..ID_LEN.min(len as usize)];

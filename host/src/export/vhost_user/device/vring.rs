@@ -48,10 +48,6 @@ impl Kick {
         result >= 0 && !self.cancelled && std::mem::replace(&mut self.heard, true)
     }
 
-    pub(super) fn is_set(&self) -> bool {
-        self.wanted.is_some() || self.polled.is_some() && !self.cancelled
-    }
-
     /// By what the guest kicks, if that is said.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.wanted.as_ref().or(self.polled.as_ref().filter(|_| !self.cancelled)).map(AsFd::as_fd)
