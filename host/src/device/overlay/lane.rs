@@ -1,8 +1,7 @@
 //! A worker's requests on an overlay: each is one or several steps on the files of it.
 //!
 //! step.1  A read goes to the file that has its blocks, in runs. A write of blocks that are in the top goes there. Neither waits for others.
-//! step.5  Of a request with a step that the file could not take now, that stage is done again; of one with no stages the request is offered
-//!         again.
+//! step.5  A request with a step that the file could not take now gives back what it has, and is offered again.
 //! step.6  Data that the files below have in the page cache is read at once, before a read is scheduled, unless a part of it lies elsewhere.
 
 mod change;
@@ -11,7 +10,6 @@ mod flush;
 use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
-use fairlift_core::time::ms;
 use fairlift_core::{Duration, Flags, Instant, Op, Outcome, Tag};
 use slab::Slab;
 
@@ -21,7 +19,6 @@ use super::map::{BlockState, Cover, Place};
 use super::pause::stops;
 use super::{BlockWaiter, Layers, Overlay};
 use crate::device::lane::{Address, Batch, Completed, Io, Lane, Request, cut, each, list_memory};
-use crate::kernel::call::Call;
 use crate::kernel::ring::Source;
 use crate::kernel::ticket::{Memory, Tickets};
 use crate::sync::lock;
@@ -30,14 +27,12 @@ use crate::sync::lock;
 const TOP: usize = 0;
 /// A step that is our own call of the ring, which makes room in the file.
 const ROOM: usize = usize::MAX;
-/// A step that ends when a request may go on: another worker lets it, or it is time to try again.
+/// A step that ends when a request may go on, because another worker lets it.
 const LEAVE: usize = usize::MAX - 1;
 /// No more steps than this at once: they are named by tags. Chosen: half of the number that those can name; one request has at most 300.
 const STEPS_MAX: usize = 1 << 15;
 /// How many pages of the map a flush writes at once. Chosen: enough to keep a disk busy, and 128 KiB of memory.
 const PAGES_AT_ONCE: usize = 32;
-/// How long until a step is tried again that a file could not take. Chosen: the kernel was short of memory.
-const AGAIN: Duration = ms(1);
 
 pub(super) struct OnOverlay {
     device: Arc<Overlay>,
@@ -79,6 +74,13 @@ struct Pending {
     /// A step could not be taken (step.5).
     busy: bool,
     stage: TopStage,
+}
+
+impl Pending {
+    /// Whether all steps were done so far.
+    fn is_done(&self) -> bool {
+        self.outcome == Outcome::Done && !self.busy
+    }
 }
 
 enum StepEnd {
@@ -351,95 +353,61 @@ impl OnOverlay {
         if pending.left > 0 {
             return;
         }
-        let again = std::mem::take(&mut pending.busy) && pending.outcome == Outcome::Done;
-        match (&pending.stage, again) {
-            (TopStage::Only, true) => {
-                io.busy.push(pending.request.tag); // step.5
-                self.pending.remove(key);
-            }
-            (_, true) => {
-                let data = self.own_step(key, LEAVE);
-                let data = self.data(data);
-                if !io.ring.pause(AGAIN, data) {
-                    // SAFETY: the call names no memory.
-                    unsafe { io.ring.push(Call::Nop, data) }
-                }
-            }
-            (_, false) => self.stage_ended(io, key),
-        }
+        self.stage_ended(io, key);
     }
 
     /// All steps of a stage have ended.
     fn stage_ended(&mut self, io: &mut Io<'_>, key: usize) {
         let pending = &mut self.pending[key];
-        let outcome = pending.outcome;
-        let stage = std::mem::replace(&mut pending.stage, TopStage::Only);
-        match (stage, outcome) {
-            (TopStage::Only, _) => self.end(io, key),
-            (TopStage::Reserve(change, _), Outcome::Failed(_)) if pending.request.op == Op::Discard => {
+        let is_done = pending.is_done();
+        match std::mem::replace(&mut pending.stage, TopStage::Only) {
+            TopStage::Only => self.end(io, key),
+            TopStage::Reserve(change, index) if is_done => {
+                self.layers.own.reserved(index);
+                self.reserve(io, key, change);
+            }
+            TopStage::Reserve(change, _) if pending.request.op == Op::Discard && !pending.busy => {
                 // A full disk is trimmed where it has something, and that is where the map has room.
                 pending.outcome = Outcome::Done;
                 self.fill(io, key, change);
             }
-            (TopStage::Reserve(change, index), Outcome::Done) => {
-                self.layers.own.reserved(index);
-                self.reserve(io, key, change);
-            }
-            (TopStage::Fill(change), Outcome::Done) => self.store(io, key, change),
-            (
-                TopStage::Claim(change)
-                | TopStage::Reserve(change, _)
-                | TopStage::Fill(change)
-                | TopStage::Store(change),
-                _,
-            ) => {
+            TopStage::Fill(change) if is_done => self.store(io, key, change),
+            TopStage::Reserve(change, _) | TopStage::Fill(change) | TopStage::Store(change) => {
                 self.changed(io, key, change);
             }
-            (TopStage::Sync(pages), Outcome::Done) => self.write_pages(io, key, pages, 0),
-            (TopStage::Pages(pages, done, tickets), outcome) => {
+            TopStage::Sync(pages) if is_done => self.write_pages(io, key, pages, 0),
+            TopStage::Pages(pages, done, tickets) => {
                 tickets.iter().for_each(|ticket| give_back(io, *ticket));
                 let done = done + tickets.len();
-                match outcome {
-                    Outcome::Done if done < pages.len() => self.write_pages(io, key, pages, done),
-                    Outcome::Done => {
+                match is_done {
+                    true if done < pages.len() => self.write_pages(io, key, pages, done),
+                    true => {
                         self.pending[key].stage = TopStage::Settle(pages);
                         self.sync(key);
                     }
-                    Outcome::Failed(_) => self.flushed(io, key, &pages),
+                    false => self.flushed(io, key, &pages),
                 }
             }
-            (TopStage::Wait, _) => unreachable!("a flush that waits has no steps"),
-            (TopStage::Sync(pages) | TopStage::Settle(pages), _) => self.flushed(io, key, &pages),
+            TopStage::Sync(pages) | TopStage::Settle(pages) => self.flushed(io, key, &pages),
+            TopStage::Claim(_) | TopStage::Wait => unreachable!("a request that waits has no steps"),
         }
     }
 
-    /// A request can go on that has waited, or its stage is to be done again.
+    /// A request can go on that has waited.
     fn go_on(&mut self, io: &mut Io<'_>, key: usize) {
-        let stage = std::mem::replace(&mut self.pending[key].stage, TopStage::Only);
-        match stage {
+        match std::mem::replace(&mut self.pending[key].stage, TopStage::Only) {
             TopStage::Claim(change) => {
                 let request @ Request { op, at, bytes, .. } = self.pending[key].request;
                 if op == Op::Write && !is_copy(&request) && self.layers.places().is_in_top(at, bytes) {
                     // The holder of the blocks before has put them there.
                     self.let_go(io, &change.blocks);
                     let segments = std::mem::take(&mut self.pending[key].segments);
-                    return self.on_top(key, self.pending[key].request, &segments);
+                    return self.on_top(key, request, &segments);
                 }
                 self.reserve(io, key, change);
             }
-            TopStage::Reserve(change, _) => self.reserve(io, key, change),
-            TopStage::Fill(change) => self.read_edges(io, key, change),
-            TopStage::Store(change) => self.store(io, key, change),
             TopStage::Wait => self.flush(io, key),
-            TopStage::Sync(_) | TopStage::Settle(_) => {
-                self.pending[key].stage = stage;
-                self.sync(key);
-            }
-            TopStage::Pages(pages, done, tickets) => {
-                tickets.iter().for_each(|ticket| give_back(io, *ticket));
-                self.write_pages(io, key, pages, done);
-            }
-            TopStage::Only => unreachable!("one with a single stage does not wait"),
+            _ => unreachable!("only these wait"),
         }
     }
 
@@ -455,10 +423,11 @@ impl OnOverlay {
     }
 
     fn end(&mut self, io: &mut Io<'_>, key: usize) {
-        let Pending { request, outcome, missed, .. } = self.pending.remove(key);
-        match request.op == Op::Read && !missed {
-            true => io.cached.push(request.tag),
-            false => io.ended.push((request.tag, outcome)),
+        let Pending { request, outcome, missed, busy, .. } = self.pending.remove(key);
+        match outcome {
+            Outcome::Done if busy => io.busy.push(request.tag), // step.5
+            Outcome::Done if request.op == Op::Read && !missed => io.cached.push(request.tag),
+            _ => io.ended.push((request.tag, outcome)),
         }
     }
 

@@ -30,7 +30,6 @@ pub(super) struct Change {
 /// A block that a request has in part, and that is not in the top.
 pub(super) struct Edge {
     block: u64,
-    from: Place,
     /// Of the memory that all of it is read into.
     ticket: usize,
 }
@@ -70,7 +69,7 @@ impl OnOverlay {
         self.landed(io, tag, end);
     }
 
-    /// Gets memory for the blocks that a request has in part, where they are not in the top.
+    /// Reads the blocks that a request has in part, where they are not in the top.
     pub(super) fn fill(&mut self, io: &mut Io<'_>, key: usize, mut change: Change) {
         let request @ Request { op, at, bytes, .. } = self.pending[key].request;
         let parts = match op {
@@ -89,22 +88,16 @@ impl OnOverlay {
                 let mut buffer = io.pool.get_anyway(BLOCK as usize);
                 buffer.bytes_mut().fill(0);
                 let ticket = io.tickets.insert(Ticket { owner: 0, memory: Memory::Pool(buffer) });
-                change.edges.push(Edge { block, from, ticket });
+                let edge = Edge { block, ticket };
+                if let Some((lane, offset)) = self.layers.file_of(from) {
+                    let (op, flags, at) = (Op::Read, Flags::SYNC, block * BLOCK + offset);
+                    let read = Request { op, flags, at, bytes: BLOCK, ..request };
+                    self.step(key, lane, read, std::iter::once(memory_of(&edge, 0..BLOCK)));
+                }
+                change.edges.push(edge);
             }
         }
-        self.read_edges(io, key, change);
-    }
-
-    pub(super) fn read_edges(&mut self, io: &mut Io<'_>, key: usize, change: Change) {
-        let mut some = false;
-        for edge in &change.edges {
-            let Some((lane, offset)) = self.layers.file_of(edge.from) else { continue };
-            some = true;
-            let at = edge.block * BLOCK + offset;
-            let request = Request { op: Op::Read, flags: Flags::SYNC, at, bytes: BLOCK, ..self.pending[key].request };
-            self.step(key, lane, request, std::iter::once(memory_of(edge, 0..BLOCK)));
-        }
-        if some {
+        if self.pending[key].left > 0 {
             self.pending[key].stage = TopStage::Fill(change);
         } else {
             self.store(io, key, change);
@@ -112,7 +105,6 @@ impl OnOverlay {
     }
 
     pub(super) fn store(&mut self, io: &mut Io<'_>, key: usize, mut change: Change) {
-        change.becomes.clear();
         match self.pending[key].request.op {
             Op::Write if is_copy(&self.pending[key].request) => self.store_copies(key, &mut change),
             Op::Write => self.store_write(key, &mut change),
@@ -130,17 +122,16 @@ impl OnOverlay {
     fn store_write(&mut self, key: usize, change: &mut Change) {
         let request = self.pending[key].request;
         let (mut at, mut end) = (request.at, request.at + request.bytes);
-        let (mut segments, client) = (Vec::new(), std::mem::take(&mut self.pending[key].segments));
+        let mut segments = Vec::new();
         if let Some(head) = change.edges.iter().find(|edge| edge.block == at / BLOCK && !at.is_multiple_of(BLOCK)) {
             segments.push(memory_of(head, 0..at % BLOCK));
             at -= at % BLOCK;
         }
-        segments.extend(&client);
+        segments.append(&mut self.pending[key].segments);
         if let Some(tail) = change.edges.iter().find(|edge| edge.block == end / BLOCK && !end.is_multiple_of(BLOCK)) {
             segments.push(memory_of(tail, end % BLOCK..BLOCK));
             end = end.next_multiple_of(BLOCK);
         }
-        self.pending[key].segments = client; // it may be done again
         change.becomes.push((change.blocks.clone(), BlockState::Data));
         self.on_top(key, Request { at, bytes: end - at, ..request }, &segments);
     }
@@ -225,7 +216,7 @@ impl OnOverlay {
 
     /// A request that changes where blocks are has ended.
     pub(super) fn changed(&mut self, io: &mut Io<'_>, key: usize, change: Change) {
-        if self.pending[key].outcome == Outcome::Done {
+        if self.pending[key].is_done() {
             for (blocks, held) in change.becomes {
                 self.layers.own.set(blocks, held); // overlay.1
             }

@@ -60,7 +60,7 @@ impl OnOverlay {
 
     /// A flush that was alone has ended.
     pub(super) fn flushed(&mut self, io: &mut Io<'_>, key: usize, pages: &[PageImage]) {
-        self.layers.own.settle(pages, self.pending[key].outcome == Outcome::Done);
+        self.layers.own.settle(pages, self.pending[key].is_done());
         let waiting = lock(&self.device.gate).leave();
         self.tell(io, waiting.into_iter());
         self.end(io, key);
