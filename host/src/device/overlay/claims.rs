@@ -1,4 +1,4 @@
-//! Claims: which blocks are being written for the first time, and by whom. Pure.
+//! Claims: which blocks are being written for the first time, and by whom; and which flush writes the map. Pure.
 //!
 //! A first write of 512 bytes reads its block from below, and writes the whole of it. If another write of the same block came in between,
 //! it would be lost. So a request that changes where a block is has its blocks alone, on all workers. Example: A writes sector 0, B sector
@@ -11,6 +11,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+
+/// The map, claimed as blocks beyond any disk: one flush at a time writes it (overlay.3). Another one that found no page to write, because the
+/// first has taken them, would answer before they are on the disk.
+pub(super) const MAP: Range<u64> = u64::MAX - 1..u64::MAX;
 
 /// Claims that are held, and that wait; `K` identifies the waiter.
 #[derive(Debug)]

@@ -27,7 +27,6 @@ use super::format::{
     BLOCK, Base, Fingerprint, Header, Id, MAGIC, PageImage, SIZE_MAX, SLOTS, Slots, data_offset, file_len,
     header_offset, headers, page, page_offset, pages, slot_offset,
 };
-use super::gate::FlushGate;
 use super::map::{Merged, Own};
 use super::pause::Pause;
 use super::syntax::{BaseAt, Layered};
@@ -424,7 +423,6 @@ impl Overlay {
             access,
             read_only,
             claims: Mutex::new(Claims::default()),
-            gate: Mutex::new(FlushGate::default()),
             pause: Pause::default(),
             is_deep: AtomicBool::new(false),
             is_flattened: AtomicBool::new(false),

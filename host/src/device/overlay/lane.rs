@@ -7,6 +7,7 @@
 mod change;
 mod flush;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
@@ -14,6 +15,7 @@ use fairlift_core::{Duration, Flags, Instant, Op, Outcome, Tag};
 use slab::Slab;
 
 use self::change::Change;
+use super::claims::MAP;
 use super::format::{BLOCK, PageImage, data_offset};
 use super::map::{BlockState, Cover, Place};
 use super::pause::stops;
@@ -99,7 +101,7 @@ enum TopStage {
     Reserve(Change, u64),
     Fill(Change),
     Store(Change),
-    /// It waits for another flush.
+    /// It waits for another flush, which writes the map.
     Wait,
     Sync(Vec<PageImage>),
     /// The number of pages written, and those in writing.
@@ -210,7 +212,7 @@ impl OnOverlay {
             Op::Write | Op::Discard | Op::WriteZeroes => self.change(io, request, segments),
             Op::Flush => {
                 let key = self.ask(request, &[], TopStage::Wait);
-                self.ready.push(key);
+                self.claim(io, key, MAP);
             }
         }
     }
@@ -265,6 +267,11 @@ impl OnOverlay {
         }
         let change = Change { blocks: blocks.clone(), ..Change::default() };
         let key = self.ask(request, segments, TopStage::Claim(change));
+        self.claim(io, key, blocks);
+    }
+
+    /// Has a request go on once it has these blocks.
+    fn claim(&mut self, io: &Io<'_>, key: usize, blocks: Range<u64>) {
         let leave = self.own_step(key, LEAVE);
         if lock(&self.device.claims).claim(blocks, (io.context, leave)) {
             self.may_go_on(leave);

@@ -10,7 +10,7 @@
 //! overlay.2  A request that changes the place of a block has the block alone ([`claims`]). Other writes go straight to the top, as if it were the disk.
 //! overlay.3  A flush makes the data durable, then writes the pages of the map that tell of it, then makes those durable; with no change of
 //!            the map it is one flush of the top. So the map on the disk never tells of data that is not there. One flush that writes the
-//!            map is under way at a time; those that come meanwhile wait for it.
+//!            map is under way at a time; those that come meanwhile wait for it ([`claims`]).
 //! overlay.4  A block that is discarded, or written with zeroes, is given back to the file system, and reads as zeroes from then on,
 //!            whatever is below.
 //! overlay.5  A file below is opened read-only, under the lock that readers have, once for all overlays of a process. It is known again by
@@ -24,7 +24,6 @@ mod commit;
 mod files;
 mod flatten;
 pub(crate) mod fork;
-mod gate;
 mod lane;
 mod look;
 mod map;
@@ -55,7 +54,6 @@ use claims::Claims;
 pub use commit::commit;
 use files::{Access, Below};
 use format::{BLOCK, Header, PageImage, TORN, data_offset, header_offset, page_offset};
-use gate::FlushGate;
 use lane::OnOverlay;
 pub use look::{Finding, TopInfo, look};
 use map::{BlockState, Own, Place, Where};
@@ -76,7 +74,6 @@ pub(super) struct Overlay {
     access: Access,
     read_only: bool,
     claims: Mutex<Claims<BlockWaiter>>,
-    gate: Mutex<FlushGate<BlockWaiter>>,
     /// Lanes stop for a fork.
     pause: Pause,
     /// As many layers lie over each other as may, and forks are wanted; nobody has begun to flatten them (flatten.4).

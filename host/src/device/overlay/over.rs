@@ -36,7 +36,7 @@ pub(super) fn files(layers: &Layers) -> Result<Vec<OpenFile>, String> {
 /// over.1
 pub(super) fn tell(overlay: &Overlay, says: &mut Record) -> Result<Vec<u8>, String> {
     if lock(&overlay.claims).is_held(&(0..u64::MAX)) {
-        return Err("has a write that timed out, and has not ended".into());
+        return Err("has a write or a flush that timed out, and has not ended".into());
     }
     let layers = overlay.layers();
     layers.top.hand_on(says)?;
