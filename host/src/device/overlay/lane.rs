@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
-use fairlift_core::{Duration, Flags, Instant, Op, Outcome, Tag};
+use fairlift_core::{Flags, Instant, Op, Outcome, Tag};
 use slab::Slab;
 
 use self::change::Change;
@@ -50,7 +50,6 @@ pub(super) struct OnOverlay {
     address: Address,
     /// Of the files: the top's, then those below it from the bottom.
     lanes: Vec<Box<dyn Lane>>,
-    timed: Vec<usize>,
     pending: Slab<Pending>,
     /// Which request a step is of, and on which lane it is.
     steps: Slab<(usize, usize)>,
@@ -143,7 +142,6 @@ impl OnOverlay {
             is_new: true,
             address,
             batches: lanes.iter().map(|_| Batch::default()).collect(),
-            timed: timed(&lanes),
             lanes,
             pending: Slab::new(),
             steps: Slab::new(),
@@ -187,7 +185,6 @@ impl OnOverlay {
         }
         assert!(self.pending.is_empty() && self.steps.is_empty(), "layers change while nothing is under way");
         self.lanes = lanes_of(&layers, self.address);
-        self.timed = timed(&self.lanes);
         self.batches = self.lanes.iter().map(|_| Batch::default()).collect();
         (self.layers, self.is_new) = (layers, true);
     }
@@ -524,38 +521,11 @@ impl Lane for OnOverlay {
         self.launch_now(io);
     }
 
-    fn is_by_the_clock(&self) -> bool {
-        !self.timed.is_empty()
-    }
-
-    fn poll(&mut self, io: &mut Io<'_>, now: Instant) {
-        self.now = now;
-        for lane in &self.timed {
-            let mut inner = inner!(self, io);
-            self.lanes[*lane].poll(&mut inner, now);
-            io.launch |= inner.launch;
-        }
-        self.work(io);
-        self.launch_now(io);
-    }
-
     /// pause.4
     fn look(&mut self, io: &mut Io<'_>, now: Instant) {
         self.now = now;
         self.work(io);
         self.launch_now(io);
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.timed.iter().filter_map(|lane| self.lanes[*lane].poll_timeout()).min()
-    }
-
-    fn stalled(&mut self, for_so_long: Duration) {
-        self.lanes.iter_mut().for_each(|lane| lane.stalled(for_so_long));
-    }
-
-    fn leave(&mut self) {
-        self.lanes.iter_mut().for_each(|lane| lane.leave());
     }
 
     fn in_flight(&self) -> usize {
@@ -569,15 +539,11 @@ impl Drop for OnOverlay {
     }
 }
 
-/// The lanes of the files of an overlay: the top's, then those below it from the bottom.
+/// The lanes of the files of an overlay: the top's, then those below it from the bottom. None of them answers by the clock.
 fn lanes_of(layers: &Layers, address: Address) -> Vec<Box<dyn Lane>> {
     let beside = Address { is_beside: true, ..address };
     let below = layers.below.files.iter().map(|file| Arc::clone(&file.file).lane(beside));
     [Arc::clone(&layers.top).lane(address)].into_iter().chain(below).collect()
-}
-
-fn timed(lanes: &[Box<dyn Lane>]) -> Vec<usize> {
-    (0..lanes.len()).filter(|lane| lanes[*lane].is_by_the_clock()).collect()
 }
 
 /// Whether a request is a copy from between the top and the base (flatten.1).
