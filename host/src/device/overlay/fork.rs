@@ -252,8 +252,7 @@ impl NewTop {
 impl Layers {
     /// Whether nothing was written (fork.4).
     pub(super) fn is_empty(&self) -> bool {
-        let (_, data, zeroes) = self.own.count();
-        data == 0 && zeroes == 0
+        self.own.count() == (0, 0)
     }
 
     pub(super) fn frozen(&self) -> Below {

@@ -320,16 +320,14 @@ impl OnOverlay {
             while let Some(key) = self.ready.pop() {
                 self.go_on(io, key);
             }
-            for lane in 0..self.lanes.len() {
-                let mut batch = std::mem::take(&mut self.batches[lane]);
+            for (lane, batch) in self.lanes.iter_mut().zip(&mut self.batches) {
                 if !batch.requests.is_empty() {
                     let mut inner = inner!(self, io);
-                    self.lanes[lane].queue(&mut inner, self.now, &batch.requests, &batch.segments);
+                    lane.queue(&mut inner, self.now, &batch.requests, &batch.segments);
                     io.launch |= inner.launch;
                     batch.requests.clear();
                     batch.segments.clear();
                 }
-                self.batches[lane] = batch;
             }
             let has_answers = !self.ended.is_empty() || !self.cached.is_empty() || !self.busy.is_empty();
             if !has_answers && self.ready.is_empty() && !self.look_at_pause(io) {

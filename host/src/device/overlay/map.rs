@@ -244,18 +244,13 @@ impl Own {
         self.page(index).reserved.store(true, Ordering::Release);
     }
 
-    /// Pages in memory, and blocks that are (data, zeroes).
-    pub(super) fn count(&self) -> (usize, u64, u64) {
-        let (mut pages, mut data, mut zeroes) = (0, 0, 0);
-        for page in self.pages.iter().filter_map(OnceLock::get) {
-            pages += 1;
-            for word in &page.words {
-                let word = word.load(Ordering::Relaxed);
-                data += u64::from((word & LOW).count_ones());
-                zeroes += u64::from((word & (LOW << 1)).count_ones());
-            }
-        }
-        (pages, data, zeroes)
+    /// How many blocks are (data, zeroes).
+    pub(super) fn count(&self) -> (u64, u64) {
+        let words = self.pages.iter().filter_map(OnceLock::get).flat_map(|page| &page.words);
+        words.fold((0, 0), |(data, zeroes), word| {
+            let word = word.load(Ordering::Relaxed);
+            (data + u64::from((word & LOW).count_ones()), zeroes + u64::from((word & (LOW << 1)).count_ones()))
+        })
     }
 }
 
@@ -389,27 +384,15 @@ impl Where<'_> {
         None
     }
 
-    /// The runs of a range of bytes that lie in one place: (place, start, bytes).
+    /// Runs of a range of bytes, each in one place: (place, start, bytes). Only zeroes may follow each other: those of the top, and those below.
     pub(super) fn runs(&self, at: u64, bytes: u64) -> impl Iterator<Item = (Place, u64, u64)> {
         let (mut from, end) = (at, at + bytes);
-        let mut ahead: Option<(Place, u64)> = None;
         std::iter::from_fn(move || {
-            if from >= end {
-                return None;
-            }
-            let last = end.div_ceil(BLOCK);
-            let (place, mut until) = ahead.take().unwrap_or_else(|| self.run(from / BLOCK, last));
-            while until < last {
-                let next = self.run(until, last);
-                if next.0 != place {
-                    ahead = Some(next);
-                    break;
-                }
-                until = next.1;
-            }
-            let start = from;
-            from = end.min(until * BLOCK);
-            Some((place, start, from - start))
+            (from < end).then(|| {
+                let (place, until) = self.run(from / BLOCK, end.div_ceil(BLOCK));
+                let start = std::mem::replace(&mut from, end.min(until * BLOCK));
+                (place, start, from - start)
+            })
         })
     }
 
@@ -471,7 +454,7 @@ mod tests {
         }
         own.set(41..42, BlockState::Data);
         assert_eq!((own.get(40), own.get(41), own.get(42)), (BlockState::Zero, BlockState::Data, BlockState::Zero));
-        assert_eq!(own.count(), (2, 3, PAGE_BLOCKS + 3 - 41));
+        assert_eq!(own.count(), (3, PAGE_BLOCKS + 3 - 41));
     }
 
     /// map.2, map.3
@@ -540,7 +523,8 @@ mod tests {
                         let mut before = None;
                         for (place, start, len) in all.runs(at, bytes) {
                             assert_eq!(start, next);
-                            assert!(len > 0 && before.replace(place) != Some(place), "runs are as long as they can be");
+                            let is_longest = before.replace(place) != Some(place) || place == Place::Nowhere;
+                            assert!(len > 0 && is_longest, "runs are as long as they can be");
                             next = start + len;
                             for block in start / BLOCK..next.div_ceil(BLOCK) {
                                 assert_eq!(dull[block as usize], place, "block {block}");
