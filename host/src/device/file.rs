@@ -499,7 +499,7 @@ static ZEROES: Zeroes = Zeroes([0; 1 << 16]);
 const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 
 /// Whether `fallocate` says that it cannot do this here.
-const fn is_unsupported(errno: i32) -> bool {
+pub(super) const fn is_unsupported(errno: i32) -> bool {
     matches!(errno, libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV)
 }
 

@@ -174,7 +174,7 @@ impl Lower {
                 is()
             }
             Self::Top { layers, .. } => {
-                layers.close()?;
+                layers.close(|_| ())?;
                 Ok(lock(&layers.header).fingerprint())
             }
         }
@@ -206,7 +206,7 @@ pub(super) fn write_into((layers, torn): (&Layers, &[u64]), lower: &Lower, goes_
         while at < end {
             if !goes_on(at, layers.size) {
                 lower.close()?;
-                layers.close()?;
+                layers.close(|_| ())?;
                 return Ok(Shifted::Stopped);
             }
             let len = (end - at).min(if *state == BlockState::Data { PIECE } else { u64::MAX });
@@ -229,7 +229,7 @@ pub(super) fn write_into((layers, torn): (&Layers, &[u64]), lower: &Lower, goes_
     all.into_iter().for_each(|(blocks, _)| layers.own.set(blocks, BlockState::Absent));
     layers.flush()?;
     layers.top.discard(data_offset(layers.size), file_len(layers.size) - data_offset(layers.size))?; // into.3
-    layers.close_as(|header| {
+    layers.close(|header| {
         header.base.is = is;
         header.commits = false;
     })?;

@@ -41,13 +41,6 @@ use crate::sync::{Mutex, lock};
 /// How many tops may lie over each other, with the one that is written.
 pub(super) const DEPTH_MAX: usize = 8;
 
-#[derive(Clone, Copy, Default)]
-pub(super) struct Access {
-    pub(super) top: Direct,
-    pub(super) base: Direct,
-    pub(super) is_ephemeral: bool,
-}
-
 /// The layers below a top: a base, and tops over it.
 pub(super) struct Below {
     /// From the bottom: the base is the first.
@@ -355,7 +348,7 @@ impl Overlay {
             true => Some(NewFile::of(layered, read_only, roots)?.make(&place)?),
             false => None,
         };
-        Self::of_top(layered, open_file(layered, &place, read_only)?, (read_only, true), roots)
+        Self::of_top(layered, File::open(&place, layered.access(), read_only)?, (read_only, true), roots)
     }
 
     /// The same, to see whether it can be: no top is made, and none is written (make.4).
@@ -363,7 +356,12 @@ impl Overlay {
         if !layered.is_ephemeral {
             let place = roots.place(&layered.top)?;
             if !is_to_be_made(&place)? {
-                return Self::of_top(layered, open_file(layered, &place, read_only)?, (read_only, false), roots);
+                return Self::of_top(
+                    layered,
+                    File::open(&place, layered.access(), read_only)?,
+                    (read_only, false),
+                    roots,
+                );
             }
             let is_there = |error: &io::Error| error.kind() != io::ErrorKind::NotFound;
             place.open(OFlags::RDWR).err().filter(is_there).map_or(Ok(()), |error| Err(cannot_be_made(error)))?;
@@ -374,8 +372,7 @@ impl Overlay {
     /// Of a top that is made without a name.
     fn of_unnamed(layered: &Layered, how: (bool, bool), roots: &Roots) -> Result<Self, String> {
         if let Some(file) = roots.unnamed()? {
-            let access = FileAccess { direct: layered.direct, is_raw: true, ..FileAccess::default() };
-            return Self::of_top(layered, File::unnamed(&layered.top, file, access, how.0)?, how, roots);
+            return Self::of_top(layered, File::unnamed(&layered.top, file, layered.access(), how.0)?, how, roots);
         }
         let new = NewFile::of(layered, how.0, roots)?;
         let file = roots.place(layered.directory())?.make_unnamed().and_then(|file| {
@@ -384,7 +381,7 @@ impl Overlay {
         });
         let file = file.map_err(cannot_be_made)?;
         let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let opened = open_file(layered, &RootedPath::anywhere(&place), false)?;
+        let opened = File::open(&RootedPath::anywhere(&place), layered.access(), false)?;
         Self::of_top(layered, opened.renamed(&layered.top), how, roots)
     }
 
@@ -406,35 +403,27 @@ impl Overlay {
             tracing::warn!(%top, "{}", super::commit::under_way(&top));
         }
         tracing::info!(top = %layered.top.display(), %base, layers = below.files.len(), "overlay opened");
-        let access = Access { top: layered.direct, base: layered.base_direct, is_ephemeral: layered.is_ephemeral };
         let top = Arc::new(file);
         let layers = match roots.are_handed() {
             true => Layers::empty(top, header, below, base), // over.2
             false => Layers::of(top, header, below, base, read_only || !begins)?,
         };
-        Ok(Self::of(layered.top.clone(), layers, access, read_only))
+        Ok(Self::of(layered.clone(), layers, read_only))
     }
 
-    pub(super) fn of(path: PathBuf, layers: Layers, access: Access, read_only: bool) -> Self {
+    pub(super) fn of(layered: Layered, layers: Layers, read_only: bool) -> Self {
         Self {
-            path,
+            layered,
             base: Arc::clone(&layers.below.files[0].file),
             layers: Mutex::new(Arc::new(layers)),
-            access,
             read_only,
             claims: Mutex::new(Claims::default()),
             pause: Pause::default(),
             is_deep: AtomicBool::new(false),
             is_flattened: AtomicBool::new(false),
             alone: Mutex::new(()),
-            faults: Default::default(),
         }
     }
-}
-
-fn open_file(layered: &Layered, place: &RootedPath<'_>, read_only: bool) -> Result<File, String> {
-    let access = FileAccess { direct: layered.direct, is_raw: true, ..FileAccess::default() };
-    File::open(place, access, read_only)
 }
 
 /// The layers below a top, and the place where they were found: the given one, if the top lies over it. After forks the given one is at the

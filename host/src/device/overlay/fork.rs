@@ -37,7 +37,7 @@ use super::{Layers, Overlay};
 use crate::device::Layer;
 use crate::device::backing::NowBase;
 use crate::device::file::File;
-use crate::device::file::syntax::{Direct, FileAccess};
+use crate::device::file::syntax::Direct;
 use crate::device::lane::Tell;
 use crate::device::roots::{Roots, directory_of};
 use crate::sync::lock;
@@ -75,10 +75,10 @@ pub(super) fn freeze_by<S: Steps>(
     if lock(&layers.header).commits {
         return Err(format!(
             "its top: {}; remove this export first",
-            super::commit::under_way(&overlay.path.display())
+            super::commit::under_way(&overlay.layered.top.display())
         ));
     }
-    if overlay.access.is_ephemeral && !layers.is_empty() {
+    if overlay.layered.is_ephemeral && !layers.is_empty() {
         return Err(
             "is ephemeral, and was written: there is no file of that which a fork could lie over; fork what it was forked from, or make \
              it without --ephemeral where it is to be forked itself"
@@ -94,7 +94,7 @@ pub(super) fn freeze_by<S: Steps>(
         return Err(format!(
             "{DEPTH_MAX} tops lie over each other already, and a fork would be one more; they are being flattened, and then it can be \
              forked: fairlift overlay info {} tells how many there are",
-            overlay.path.display()
+            overlay.layered.top.display()
         ));
     }
     let at = |base: &BaseAt, size| {
@@ -105,7 +105,7 @@ pub(super) fn freeze_by<S: Steps>(
         return at(&layers.base, Some(layers.size).filter(|size| *size != layers.below.size));
     }
     if overlay.read_only {
-        return at(&overlay.path.clone().into(), None); // Nobody writes it.
+        return at(&overlay.layered.top.clone().into(), None); // Nobody writes it.
     }
     let mut steps = steps()?;
     let frozen = steps.link().map_err(|error| format!("its top cannot get a second name: {error}"))?;
@@ -146,8 +146,8 @@ pub(super) struct OnFiles<'a> {
 
 impl<'a> OnFiles<'a> {
     pub(super) fn of(overlay: &'a Overlay, roots: &'a Roots) -> Result<Self, String> {
-        let top = overlay.path.file_name().ok_or("its top has no name")?;
-        let place = roots.place(directory_of(&overlay.path))?;
+        let top = overlay.layered.top.file_name().ok_or("its top has no name")?;
+        let place = roots.place(directory_of(&overlay.layered.top))?;
         let directory = place.open(OFlags::RDONLY | OFlags::DIRECTORY).map_err(|error| error.to_string())?;
         let temporary = [OsStr::new("."), top, OsStr::new(".fork")].join(OsStr::new(""));
         Ok(Self { overlay, roots, directory, top, temporary, frozen: OsString::new(), is_new: false })
@@ -155,7 +155,7 @@ impl<'a> OnFiles<'a> {
 
     /// Where something lies.
     fn at(&self, name: &OsStr) -> PathBuf {
-        directory_of(&self.overlay.path).join(name)
+        directory_of(&self.overlay.layered.top).join(name)
     }
 
     fn make_file(&self) -> io::Result<fs::File> {
@@ -209,9 +209,8 @@ impl Steps for OnFiles<'_> {
         };
         write().map_err(|error| format!("a new top cannot be made: {error}"))?;
         let path = self.at(&self.temporary);
-        let access = FileAccess { direct: self.overlay.access.top, is_raw: true, ..FileAccess::default() };
-        let file = File::open(&self.roots.place(&path)?, access, false)?;
-        Ok(NewTop { file: Arc::new(file.renamed(&self.overlay.path)), header: header.clone() })
+        let file = File::open(&self.roots.place(&path)?, self.overlay.layered.access(), false)?;
+        Ok(NewTop { file: Arc::new(file.renamed(&self.overlay.layered.top)), header: header.clone() })
     }
 
     fn rename(&self) -> io::Result<()> {
@@ -265,10 +264,10 @@ impl Overlay {
     pub(super) fn switch(&self, layers: &Layers, made: NewTop) {
         assert!(self.pause.is_quiet(), "layers change while nothing is under way");
         let below = Arc::new(layers.frozen());
-        layers.top.becomes_base(self.access.base != Direct::Off);
-        below.known_as(&*layers.top, self.access.base);
+        layers.top.becomes_base(self.layered.base_direct != Direct::Off);
+        below.known_as(&*layers.top, self.layered.base_direct);
         let path = made.header.base.path.clone();
-        tracing::info!(top = %self.path.display(), frozen = %path.display(), layers = below.files.len(), "forked");
+        tracing::info!(top = %self.layered.top.display(), frozen = %path.display(), layers = below.files.len(), "forked");
         self.is_deep.store(below.files.len() >= DEPTH_MAX, Ordering::Release); // flatten.4
         *lock(&self.layers) = Arc::new(Layers::empty(made.file, made.header, below, path.into()));
     }

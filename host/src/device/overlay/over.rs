@@ -28,8 +28,7 @@ const FLATTENS: &str = "flattens";
 
 /// The top's file comes first.
 pub(super) fn files(layers: &Layers) -> Result<Vec<OpenFile>, String> {
-    let below = layers.below.files.iter().map(|file| &file.file);
-    let files = [&layers.top].into_iter().chain(below).map(|file| Arc::clone(file).hand_over());
+    let files = layers.files().map(|file| Arc::clone(file).hand_over());
     files.collect::<Result<Vec<_>, _>>().map(|all| all.into_iter().flatten().collect())
 }
 

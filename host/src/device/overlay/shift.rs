@@ -123,7 +123,7 @@ pub(super) fn shift(layers: &Layers, new: &Below, base: Base, goes_on: GoesOn<'_
     let (mut copied, mut settled, mut at) = (0, 0, 0);
     while at < blocks {
         if !goes_on(at * BLOCK, layers.size) {
-            layers.close()?;
+            layers.close(|_| ())?;
             return Ok(Shifted::Stopped);
         }
         let (held, mut end) = layers.own.run(at, blocks.min(at + PAGE_BLOCKS));
@@ -145,7 +145,7 @@ pub(super) fn shift(layers: &Layers, new: &Below, base: Base, goes_on: GoesOn<'_
             settled = copied;
         }
     }
-    layers.close_as(|header| header.base = base)?;
+    layers.close(|header| header.base = base)?;
     Ok(Shifted::Done(copied))
 }
 

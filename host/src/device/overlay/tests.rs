@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlift_core::{ContextId, Errno, Extent, Flags, Instant, Op, Outcome, Sector, Tag, sched};
@@ -15,6 +16,7 @@ use super::format::{
 use super::map::BlockState;
 use super::*;
 use crate::device::Store;
+use crate::device::file::syntax::Direct;
 use crate::device::volatile::{SECTOR, Volatile};
 use crate::disk::engine::News;
 use crate::disk::engine::bench::{Workers, assert_at_rest, helpers, submit, turned, workers};
@@ -111,5 +113,11 @@ fn opened(files: &[Arc<Volatile>]) -> Result<Arc<Overlay>, String> {
     let header = read_header(&**top)?.0;
     known(&header, &header.base.path, below.is())?;
     let layers = Layers::of(Arc::clone(top) as _, header, below, BaseAt::File("base".into()), false)?;
-    Ok(Arc::new(Overlay::of("top".into(), layers, Access::default(), false)))
+    Ok(Arc::new(Overlay::of(layered(), layers, false)))
+}
+
+/// A top without options.
+fn layered() -> Layered {
+    let (base, size, direct) = (None, None, Direct::Auto);
+    Layered { base, top: "top".into(), is_ephemeral: false, size, direct, base_direct: direct }
 }

@@ -13,7 +13,7 @@ use fairlift_core::{Bytes, Errno, Flags, Op, Outcome, Tag, Token};
 use super::super::format::{BLOCK, page_offset};
 use super::super::map::{BlockState, Cover, Place};
 use super::{OnOverlay, ROOM, StepEnd, TopStage, give_back, is_copy};
-use crate::device::Device as _;
+use crate::device::file::is_unsupported;
 use crate::device::lane::{Io, Request};
 use crate::kernel::call::{Call, Work};
 use crate::kernel::ticket::{Memory, Ticket};
@@ -58,13 +58,12 @@ impl OnOverlay {
     pub(super) fn allocated(&mut self, io: &mut Io<'_>, tag: Tag, result: i32) {
         let end = match -result {
             libc::EINTR | libc::EAGAIN => StepEnd::Busy,
-            // Here a full disk may fail a flush.
-            libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV => StepEnd::Ended(Outcome::Done),
-            errno @ 1.. => {
-                self.device.failed(Op::Write, Errno(errno));
+            // Where it is not possible a full disk may fail a flush.
+            errno if errno <= 0 || is_unsupported(errno) => StepEnd::Ended(Outcome::Done),
+            errno => {
+                self.layers.top.failed(Op::Write, Errno(errno));
                 StepEnd::Ended(Outcome::Failed(Errno(errno)))
             }
-            ..=0 => StepEnd::Ended(Outcome::Done),
         };
         self.landed(io, tag, end);
     }

@@ -133,7 +133,7 @@ fn a_top_that_a_fork_has_made_is_opened_after_a_cut_while_it_is_frozen() {
         let (layers, _) = Layers::read(Arc::clone(&top) as _, header, below, BaseAt::File("base".into())).unwrap();
         layers.own.set(0..2000, BlockState::Zero);
         top.loses_power_after(seed % 6);
-        let _ = layers.close();
+        let _ = layers.close(|_| ());
         let answer = opened(&[base, top.cut(&mut Random::new(seed))]).map(drop);
         assert_eq!(answer, Ok(()));
     }

@@ -2,7 +2,6 @@
 //! server ends in another way; what is known of each disk judges what is left.
 
 use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
 
 use fairlift_proving::power_cut::Stamp;
 
@@ -321,7 +320,7 @@ impl Trial {
         let (header, top) = made_over(layers.below.is(), &windows(), self.made, self.faults);
         let files: Vec<_> = disk.files[..disk.files.len() - 1].iter().chain([&top]).map(Arc::clone).collect();
         let layers = Layers::of(top, header, Arc::clone(&layers.below), BaseAt::File("base".into()), false).unwrap();
-        let overlay = Arc::new(Overlay::of("top".into(), layers, Access::default(), false));
+        let overlay = Arc::new(Overlay::of(layered(), layers, false));
         let first = see(&overlay, &files);
         let floors = disk.known.floors(first.keys().copied());
         for ((sector, found), floor) in first.iter().zip(floors) {
