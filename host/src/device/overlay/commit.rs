@@ -37,36 +37,38 @@ use crate::sync::lock;
 /// # Errors
 /// One of the two is in use, the base is not as it was or has another size, another top lies over it, or a file cannot be read or written.
 pub fn commit(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
-    let of_top = |why: String| format!("{}: {why}", top.display());
-    let (file, header) = open_top(top).map_err(of_top)?;
+    commit_top(top, goes_on).map_err(|why| format!("{}: {why}", top.display()))
+}
+
+fn commit_top(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
+    let (file, header) = open_top(top)?;
     let base = header.base.path.clone();
     if let Fingerprint::Image { .. } | Fingerprint::Named { .. } = header.base.is {
-        return Err(of_top(format!(
+        return Err(format!(
             "its base {} is read, and not written: only a file or a top is. Serve the disk, and make an image of it (qemu-img convert \
              nbd:… NEW.img)",
             header.base.at()
-        )));
+        ));
     }
-    let opened = open_base(&base).map_err(|why| of_top(format!("its base {}: {why}", base.display())));
-    let (below, lower) = opened?;
-    known(&header, &base, below.is()).map_err(of_top)?;
+    let (below, lower) = open_base(&base).map_err(|why| format!("its base {}: {why}", base.display()))?;
+    known(&header, &base, below.is())?;
     if below.size != header.size {
-        return Err(of_top(format!(
+        return Err(format!(
             "its disk has {} bytes, and its base {} has {}: a disk that was made larger (size=) cannot be written into its base",
             header.size,
             base.display(),
             below.size
-        )));
+        ));
     }
-    if let Some(other) = other_over((top, &base), below.is()).map_err(|error| of_top(error.to_string()))? {
-        return Err(of_top(format!(
+    if let Some(other) = other_over((top, &base), below.is()).map_err(|error| error.to_string())? {
+        return Err(format!(
             "{} lies over {} too, and would be refused once that is written: delete it, or put it over a copy (fairlift overlay rebase)",
             other.display(),
             base.display()
-        )));
+        ));
     }
-    let (layers, torn) = Layers::read(file, header, Arc::new(below), base.into()).map_err(of_top)?;
-    write_into((&layers, &torn), &lower, goes_on).map_err(|error| of_top(error.to_string()))
+    let (layers, torn) = Layers::read(file, header, Arc::new(below), base.into())?;
+    write_into((&layers, &torn), &lower, goes_on).map_err(|error| error.to_string())
 }
 
 /// The message for a top whose commit was begun and has not ended.
