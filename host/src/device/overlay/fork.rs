@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, Mode, OFlags, linkat, openat, renameat, statat, unlinkat};
+use rustix::fs::{AtFlags, OFlags, linkat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
 use super::files::{Below, DEPTH_MAX, write_new};
@@ -52,7 +52,7 @@ pub(super) trait Steps {
     /// Gives the top its second name, which is durable once the new top is: where it is then.
     fn link(&mut self) -> io::Result<PathBuf>;
     /// Makes a new top with this header, durable as the second name is then, and opens it.
-    fn make(&self, header: &Header) -> Result<NewTop, String>;
+    fn make(&self, header: &Header) -> Result<Arc<dyn Layer>, String>;
     /// The new top takes the name of the one before.
     fn rename(&self) -> io::Result<()>;
     /// Takes away what was made for a fork that is none.
@@ -108,27 +108,29 @@ pub(super) fn freeze_by<S: Steps>(
         return at(&overlay.layered.top.clone().into(), None); // Nobody writes it.
     }
     let mut steps = steps()?;
-    let frozen = steps.link().map_err(|error| format!("its top cannot get a second name: {error}"))?;
-    let header = absolute(&frozen).map_err(|error| error.to_string()).and_then(|path| NewTop::header(&layers, path));
-    let made = header.and_then(|header| steps.make(&header)).inspect_err(|_| steps.give_up())?;
-    // Writes until lanes stop are all that is left to be made durable then.
-    let settled = layers.top.sync().map_err(|error| format!("its top cannot be made durable: {error}"));
-    let done = settled.and_then(|()| overlay.stop(tell, || steps.wait())).and_then(|()| {
-        let flush = layers.flush().map_err(|error| format!("its top cannot be made durable: {error}")); // fork.2
-        flush.and_then(|()| steps.rename().map_err(|error| format!("the new top cannot take its place: {error}")))
-    });
-    let path = done.map(|()| {
-        // Only now, for it is not written again. If that fails or a power cut undoes it, whoever lies over it makes it durable once more (make.3).
-        let _ = layers.write_header(|header| header.clean = true);
-        let path = made.header.base.path.clone();
-        overlay.switch(&layers, made);
-        path
-    });
-    if path.is_err() {
-        steps.give_up();
+    let frozen = steps.link().and_then(absolute).inspect_err(|_| steps.give_up());
+    let frozen = frozen.map_err(|error| format!("its top cannot get a second name: {error}"))?;
+    let made = layers.header_above(frozen.clone()).and_then(|header| Ok((steps.make(&header)?, header)));
+    let (top, header) = made.inspect_err(|_| steps.give_up())?;
+    let freezes = || {
+        let not_durable = |error: io::Error| format!("its top cannot be made durable: {error}");
+        // Writes until lanes stop are all that is left to be made durable then.
+        layers.top.sync().map_err(not_durable)?;
+        overlay.stop(tell, || steps.wait())?;
+        layers.flush().map_err(not_durable)?; // fork.2
+        steps.rename().map_err(|error| format!("the new top cannot take its place: {error}"))
+    };
+    let done = freezes();
+    match done {
+        Ok(()) => {
+            // Only now, for it is not written again. If that fails or a power cut undoes it, whoever lies over it makes it durable once more (make.3).
+            let _ = layers.write_header(|header| header.clean = true);
+            overlay.switch(&layers, top, header);
+        }
+        Err(_) => steps.give_up(),
     }
     overlay.go_on(tell);
-    path.and_then(|path| at(&path.into(), None))
+    done.and_then(|()| at(&frozen.into(), None))
 }
 
 /// The steps of a fork of a top that is a file, in its directory.
@@ -158,14 +160,12 @@ impl<'a> OnFiles<'a> {
         directory_of(&self.overlay.layered.top).join(name)
     }
 
-    fn make_file(&self) -> io::Result<fs::File> {
-        // A crash may have left one.
-        match unlinkat(&self.directory, &self.temporary, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(error.into()),
+    /// Takes a name away, if it is there.
+    fn unlink(&self, name: &OsStr) -> io::Result<()> {
+        match unlinkat(&self.directory, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
         }
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(openat(&self.directory, &self.temporary, flags, Mode::RUSR | Mode::WUSR)?.into())
     }
 }
 
@@ -199,18 +199,22 @@ impl Steps for OnFiles<'_> {
         Ok(self.at(&self.frozen))
     }
 
-    fn make(&self, header: &Header) -> Result<NewTop, String> {
-        let bytes = header.encode()?;
+    fn make(&self, header: &Header) -> Result<Arc<dyn Layer>, String> {
+        let (bytes, path) = (header.encode()?, self.at(&self.temporary));
+        let place = self.roots.place(&path)?;
         let write = || {
-            let file = self.make_file()?;
+            self.unlink(&self.temporary)?; // a crash may have left one
+            let (file, is_new) = place.make()?;
+            if !is_new {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
             write_new(&file, header.size, &bytes)?;
             file.sync_all()?;
             self.directory.sync_all() // the second name too: where there is a journal, it is on the disk with the file
         };
         write().map_err(|error| format!("a new top cannot be made: {error}"))?;
-        let path = self.at(&self.temporary);
-        let file = File::open(&self.roots.place(&path)?, self.overlay.layered.access(), false)?;
-        Ok(NewTop { file: Arc::new(file.renamed(&self.overlay.layered.top)), header: header.clone() })
+        let file = File::open(&place, self.overlay.layered.access(), false)?;
+        Ok(Arc::new(file.renamed(&self.overlay.layered.top)))
     }
 
     fn rename(&self) -> io::Result<()> {
@@ -223,28 +227,14 @@ impl Steps for OnFiles<'_> {
     }
 
     fn give_up(&self) {
-        let _ = unlinkat(&self.directory, &self.temporary, AtFlags::empty());
+        let _ = self.unlink(&self.temporary);
         if self.is_new {
-            let _ = unlinkat(&self.directory, &self.frozen, AtFlags::empty());
+            let _ = self.unlink(&self.frozen);
         }
     }
 
     fn wait(&self) {
         std::thread::sleep(LOOK);
-    }
-}
-
-pub(super) struct NewTop {
-    pub(super) file: Arc<dyn Layer>,
-    pub(super) header: Header,
-}
-
-impl NewTop {
-    /// Over what a top becomes, which is at a path then.
-    pub(super) fn header(layers: &Layers, path: PathBuf) -> Result<Header, String> {
-        let base = Base { path, is: lock(&layers.header).fingerprint() };
-        // It is written as it is, and begins as one that was opened: when it is opened again later, others may lie over it.
-        Header::drawn(layers.size, base, 1)
     }
 }
 
@@ -254,6 +244,13 @@ impl Layers {
         self.own.count() == (0, 0)
     }
 
+    /// Of a new top over what this one becomes, which is at a path then.
+    pub(super) fn header_above(&self, path: PathBuf) -> Result<Header, String> {
+        let base = Base { path, is: lock(&self.header).fingerprint() };
+        // It is written as it is, and begins as one that was opened: when it is opened again later, others may lie over it.
+        Header::drawn(self.size, base, 1)
+    }
+
     pub(super) fn frozen(&self) -> Below {
         self.below.with(Arc::clone(&self.top), &lock(&self.header), &self.own)
     }
@@ -261,15 +258,15 @@ impl Layers {
 
 impl Overlay {
     /// Goes on above what was written so far: no lane has anything under way.
-    pub(super) fn switch(&self, layers: &Layers, made: NewTop) {
+    fn switch(&self, layers: &Layers, top: Arc<dyn Layer>, header: Header) {
         assert!(self.pause.is_quiet(), "layers change while nothing is under way");
         let below = Arc::new(layers.frozen());
         layers.top.becomes_base(self.layered.base_direct != Direct::Off);
         below.known_as(&*layers.top, self.layered.base_direct);
-        let path = made.header.base.path.clone();
+        let path = header.base.path.clone();
         tracing::info!(top = %self.layered.top.display(), frozen = %path.display(), layers = below.files.len(), "forked");
         self.is_deep.store(below.files.len() >= DEPTH_MAX, Ordering::Release); // flatten.4
-        *lock(&self.layers) = Arc::new(Layers::empty(made.file, made.header, below, path.into()));
+        *lock(&self.layers) = Arc::new(Layers::empty(top, header, below, path.into()));
     }
 
     /// Stops all lanes (fork.1).

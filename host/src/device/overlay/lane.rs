@@ -41,7 +41,7 @@ pub(super) struct OnOverlay {
     /// The layers in use: the device's own, except in the time in which a fork changes them.
     layers: Arc<Layers>,
     /// Its number, and the order that it has seen (pause.1).
-    number: u64,
+    number: usize,
     pause: u64,
     /// Requests that came while it was to stop.
     held: Vec<(Request, Vec<Segment>)>,

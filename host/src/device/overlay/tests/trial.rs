@@ -7,7 +7,7 @@ use fairlift_proving::power_cut::Stamp;
 
 use super::super::files::DEPTH_MAX;
 use super::super::flatten::{next, rest_on_base};
-use super::super::fork::{NewTop, Steps, freeze_by};
+use super::super::fork::{Steps, freeze_by};
 use super::known::{BASE, Found, Known, content, found};
 use super::*;
 
@@ -536,13 +536,13 @@ impl Steps for Forking<'_, '_> {
         Ok("/frozen".into())
     }
 
-    fn make(&self, header: &Header) -> Result<NewTop, String> {
+    fn make(&self, header: &Header) -> Result<Arc<dyn Layer>, String> {
         let seed = self.trial.borrow_mut().any(1 << 20);
         let faults = self.trial.borrow().faults;
         let top = top_of(header, &windows(), seed, faults);
         *self.made.borrow_mut() = Some(Arc::clone(&top));
         self.instant(1).map_err(|error| error.to_string())?;
-        Ok(NewTop { file: top, header: header.clone() })
+        Ok(top)
     }
 
     fn rename(&self) -> io::Result<()> {
