@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, ioctl_blksszget};
 
-use super::syntax::{Direct, FileAccess, InUse};
+use super::syntax::{Direct, FileAccess};
 use super::{FileKind, format, holder, sys};
 use crate::device::roots::RootedPath;
 use crate::kernel::buffer::Pages;
@@ -98,11 +98,11 @@ pub(super) fn open(
 fn open_somehow(
     place: &RootedPath<'_>,
     kind: FileKind,
-    FileAccess { direct, in_use, .. }: FileAccess,
+    FileAccess { direct, may_be_in_use, .. }: FileAccess,
     read_only: bool,
 ) -> Result<Opened, String> {
     // Of a regular file O_EXCL means nothing here.
-    let exclusive = if kind == FileKind::Block && in_use == InUse::Refuse { OFlags::EXCL } else { OFlags::empty() };
+    let exclusive = if kind == FileKind::Block && !may_be_in_use { OFlags::EXCL } else { OFlags::empty() };
     let access = |error: io::Error| match error.kind() {
         io::ErrorKind::ResourceBusy if !exclusive.is_empty() => in_use_message(place),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem if !read_only => {

@@ -24,6 +24,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::thread::CapabilitySet;
+
 use super::open::SQUASHFS;
 use super::sys::{self, Mapping};
 
@@ -117,15 +119,11 @@ fn is_fuse(file: &fs::File) -> bool {
 
 /// Whether the kernel tells us the truth about a file's pages (peek.3).
 fn may_know(metadata: &fs::Metadata) -> bool {
-    const CAP_FOWNER: u32 = 3;
     let all_users = || {
         fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
     };
-    let for_all_owners = || {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set >> CAP_FOWNER & 1 == 1)
-    };
+    let sets = || rustix::thread::capabilities(None);
+    let for_all_owners = || sets().is_ok_and(|sets| sets.effective.contains(CapabilitySet::FOWNER));
     all_users() && (metadata.uid() == rustix::process::geteuid().as_raw() || for_all_owners())
 }
 
