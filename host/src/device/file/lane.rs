@@ -199,18 +199,14 @@ impl OnFile {
                 self.file.failed(request.op, Errno::EIO);
                 return self.land(io, tag, Outcome::Failed(Errno::EIO));
             }
-            (1.., Phase::Transfer) => {
+            (1.., step @ (Phase::Transfer | Phase::WriteOut)) => {
                 flight.done += result as u64;
                 if flight.done < request.bytes {
-                    let whole = advance(&mut flight.iovecs, result as usize);
-                    flight.iovecs.drain(..whole);
+                    if step == Phase::Transfer {
+                        let whole = advance(&mut flight.iovecs, result as usize);
+                        flight.iovecs.drain(..whole);
+                    }
                     return self.push(io, tag); // flight.2
-                }
-            }
-            (1.., Phase::WriteOut) => {
-                flight.done += result as u64;
-                if flight.done < request.bytes {
-                    return self.push(io, tag);
                 }
             }
             (_, Phase::Allocate(_)) => flight.done = request.bytes,

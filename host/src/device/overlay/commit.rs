@@ -17,7 +17,6 @@ use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,6 +26,7 @@ use super::format::{BLOCK, Fingerprint, Header, PAGE_BLOCKS, data_offset, file_l
 use super::map::BlockState;
 use super::shift::{GoesOn, PIECE, SETTLE, Shifted, open_alone, open_top};
 use crate::device::file::syntax::Direct;
+use crate::device::handed;
 use crate::device::roots::{Roots, directory_of};
 use crate::device::{Device as _, Layer};
 use crate::kernel::buffer::Pages;
@@ -106,18 +106,18 @@ fn open_base(path: &Path) -> Result<(Below, Lower), String> {
 
 /// Another top over a base that is this now, in the directory of the top or of the base (into.4).
 fn other_over((top, base): (&Path, &Path), is: Fingerprint) -> io::Result<Option<PathBuf>> {
-    let inode = |path: &Path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
-    let (top_is, base_is) = (inode(top)?, inode(base)?);
+    let which = |path: &Path| fs::metadata(path).map(|metadata| handed::of(&metadata));
+    let (top_is, base_is) = (which(top)?, which(base)?);
     let header_at = |path: &Path| -> Option<Header> {
         let file = fs::File::open(path).ok()?;
         is_top(&file).then(|| read_header(&file).ok())?.map(|(header, _)| header)
     };
-    let lies_over = |header: &Header| header.base.is == is && inode(&header.base.path).is_ok_and(|one| one == base_is);
+    let lies_over = |header: &Header| header.base.is == is && which(&header.base.path).is_ok_and(|one| one == base_is);
     for directory in [directory_of(top), directory_of(base)] {
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
             let path = entry.path();
-            let is_other = entry.file_type()?.is_file() && inode(&path).is_ok_and(|one| one != top_is);
+            let is_other = entry.file_type()?.is_file() && which(&path).is_ok_and(|one| one != top_is);
             if is_other && header_at(&path).is_some_and(|header| lies_over(&header)) {
                 return Ok(Some(path));
             }

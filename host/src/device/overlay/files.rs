@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock, Weak};
@@ -33,6 +33,7 @@ use super::syntax::{BaseAt, Layered};
 use super::{Layers, Overlay};
 use crate::device::file::syntax::{Direct, FileAccess};
 use crate::device::file::{File, stamp};
+use crate::device::handed;
 use crate::device::roots::{RootedPath, Roots};
 use crate::device::{Backing, Device, Layer, Sharing, Store};
 use crate::kernel::buffer::Pages;
@@ -132,7 +133,7 @@ impl Below {
         }
         let place = roots.place(path).map_err(of_base)?;
         let metadata = place.metadata().map_err(|error| of_base(error.to_string()))?;
-        let key = (Sharing::File(metadata.dev(), metadata.ino()), direct);
+        let key = (handed::of(&metadata), direct);
         if let Some(open) = there(&OPEN, &key)
             && (matches!(open.is(), Fingerprint::Top { .. }) || open.is() == raw(&metadata, open.size))
         {
@@ -158,7 +159,7 @@ impl Below {
     /// A top that was open becomes a base: others that lie over it find it by its file (make.2).
     pub(super) fn known_as(self: &Arc<Self>, store: &dyn Store, direct: Direct) {
         if let Some(Ok(metadata)) = store.file().map(fs::File::metadata) {
-            keep(&OPEN, (Sharing::File(metadata.dev(), metadata.ino()), direct), self);
+            keep(&OPEN, (handed::of(&metadata), direct), self);
         }
     }
 

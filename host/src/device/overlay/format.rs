@@ -377,16 +377,13 @@ pub(super) fn choose<T>(
     [a, b]: [Result<Option<T>, String>; 2],
     sequence: impl Fn(&T) -> u64,
 ) -> Result<Slots<T>, String> {
-    let misplaced = |at: usize, one: &T| {
-        (slot(sequence(one)) != at)
-            .then(|| format!("it has sequence {}, which belongs to the other slot", sequence(one)))
+    let placed = |at: usize, read: Result<Option<T>, String>| match read? {
+        Some(one) if slot(sequence(&one)) != at => {
+            Err(format!("it has sequence {}, which belongs to the other slot", sequence(&one)))
+        }
+        one => Ok(one),
     };
-    let placed = |at: usize, read: Result<Option<T>, String>| match read {
-        Ok(Some(one)) => misplaced(at, &one).map_or(Ok(Some(one)), Err),
-        other => other,
-    };
-    let (a, b) = (placed(0, a), placed(1, b));
-    match (a, b) {
+    match (placed(0, a), placed(1, b)) {
         (Ok(Some(a)), Ok(Some(b))) => {
             let counts = if sequence(&a) > sequence(&b) { a } else { b };
             Ok(Slots { counts: Some(counts), torn: None })

@@ -19,7 +19,7 @@ use super::claims::MAP;
 use super::format::{BLOCK, PageImage, data_offset};
 use super::map::{BlockState, Cover, Place};
 use super::pause::stops;
-use super::{BlockWaiter, Layers, Overlay};
+use super::{Layers, Overlay};
 use crate::device::lane::{Address, Batch, Completed, Io, Lane, Request, cut, each, list_memory};
 use crate::kernel::ring::Source;
 use crate::kernel::ticket::{Memory, Tickets};
@@ -49,19 +49,22 @@ pub(super) struct OnOverlay {
     is_new: bool,
     address: Address,
     /// Of the files: the top's, then those below it from the bottom.
-    lanes: Vec<Box<dyn Lane>>,
+    lanes: Vec<FileLane>,
     pending: Slab<Pending>,
     /// Which request a step is of, and on which lane it is.
     steps: Slab<(usize, usize)>,
-    /// The requests to each lane.
-    batches: Vec<Batch>,
     /// Requests that can go on: they have got their blocks, or may flush.
     ready: Vec<usize>,
     now: Instant,
     ended: Vec<(Tag, Outcome)>,
     cached: Vec<Tag>,
     busy: Vec<Tag>,
-    granted: Vec<BlockWaiter>,
+}
+
+/// The lane of a file, and the requests for it.
+struct FileLane {
+    lane: Box<dyn Lane>,
+    batch: Batch,
 }
 
 struct Pending {
@@ -132,17 +135,15 @@ impl OnOverlay {
         let Address { worker, disk, place, .. } = address;
         let (number, pause) = device.pause.join(worker, Source::Look { disk, place }.pack());
         let layers = device.layers();
-        let lanes = lanes_of(&layers, address);
         Self {
             device,
+            lanes: lanes_of(&layers, address),
             layers,
             number,
             pause,
             held: Vec::new(),
             is_new: true,
             address,
-            batches: lanes.iter().map(|_| Batch::default()).collect(),
-            lanes,
             pending: Slab::new(),
             steps: Slab::new(),
             ready: Vec::new(),
@@ -150,7 +151,6 @@ impl OnOverlay {
             ended: Vec::new(),
             cached: Vec::new(),
             busy: Vec::new(),
-            granted: Vec::new(),
         }
     }
 
@@ -185,7 +185,6 @@ impl OnOverlay {
         }
         assert!(self.pending.is_empty() && self.steps.is_empty(), "layers change while nothing is under way");
         self.lanes = lanes_of(&layers, self.address);
-        self.batches = self.lanes.iter().map(|_| Batch::default()).collect();
         (self.layers, self.is_new) = (layers, true);
     }
 
@@ -279,7 +278,7 @@ impl OnOverlay {
     fn step(&mut self, key: usize, lane: usize, request: Request, segments: impl Iterator<Item = Segment>) {
         let tag = self.own_step(key, lane);
         self.pending[key].left += 1;
-        self.batches[lane].put(Request { tag, ..request }, segments);
+        self.lanes[lane].batch.put(Request { tag, ..request }, segments);
     }
 
     /// Names a step that no lane of a file does.
@@ -320,7 +319,7 @@ impl OnOverlay {
             while let Some(key) = self.ready.pop() {
                 self.go_on(io, key);
             }
-            for (lane, batch) in self.lanes.iter_mut().zip(&mut self.batches) {
+            for FileLane { lane, batch } in &mut self.lanes {
                 if !batch.requests.is_empty() {
                     let mut inner = inner!(self, io);
                     lane.queue(&mut inner, self.now, &batch.requests, &batch.segments);
@@ -413,17 +412,6 @@ impl OnOverlay {
         }
     }
 
-    /// Lets those go on that waited, here or on other workers.
-    fn tell(&mut self, io: &mut Io<'_>, waiters: impl Iterator<Item = BlockWaiter>) {
-        for (worker, leave) in waiters {
-            if worker == io.context {
-                self.may_go_on(leave);
-            } else {
-                io.helpers.tell(worker, (self.data(leave), 0));
-            }
-        }
-    }
-
     fn end(&mut self, io: &mut Io<'_>, key: usize) {
         let Pending { request, outcome, missed, busy, .. } = self.pending.remove(key);
         match outcome {
@@ -443,7 +431,7 @@ impl OnOverlay {
 
 impl Lane for OnOverlay {
     fn peeks(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.peeks())
+        self.lanes.iter().any(|one| one.lane.peeks())
     }
 
     /// step.6
@@ -458,10 +446,10 @@ impl Lane for OnOverlay {
             let (lane, offset) = layers.file_of(place).filter(|_| is_there)?;
             let part = Request { at: at + offset, bytes, ..*request };
             let done = match bytes == request.bytes {
-                true => self.lanes[lane].peek(tickets, &part, segments),
+                true => self.lanes[lane].lane.peek(tickets, &part, segments),
                 false => {
                     let segments: Vec<_> = cut(segments, at - request.at, bytes).collect();
-                    self.lanes[lane].peek(tickets, &part, &segments)
+                    self.lanes[lane].lane.peek(tickets, &part, &segments)
                 }
             };
             if !done? {
@@ -486,7 +474,7 @@ impl Lane for OnOverlay {
 
     fn launch(&mut self, io: &mut Io<'_>) {
         loop {
-            for lane in &mut self.lanes {
+            for FileLane { lane, .. } in &mut self.lanes {
                 let mut inner = inner!(self, io);
                 lane.launch(&mut inner);
             }
@@ -510,7 +498,7 @@ impl Lane for OnOverlay {
                 LEAVE => steps.iter().for_each(|step| self.may_go_on(step.tag)),
                 lane => {
                     let mut inner = inner!(self, io);
-                    self.lanes[lane].completed(&mut inner, now, steps);
+                    self.lanes[lane].lane.completed(&mut inner, now, steps);
                     io.launch |= inner.launch;
                 }
             }
@@ -538,10 +526,11 @@ impl Drop for OnOverlay {
 }
 
 /// The lanes of the files of an overlay: the top's, then those below it from the bottom. None of them answers by the clock.
-fn lanes_of(layers: &Layers, address: Address) -> Vec<Box<dyn Lane>> {
+fn lanes_of(layers: &Layers, address: Address) -> Vec<FileLane> {
     let beside = Address { is_beside: true, ..address };
-    let below = layers.below.files.iter().map(|file| Arc::clone(&file.file).lane(beside));
-    [Arc::clone(&layers.top).lane(address)].into_iter().chain(below).collect()
+    let addresses = std::iter::once(address).chain(std::iter::repeat(beside));
+    let lanes = layers.files().zip(addresses).map(|(file, address)| Arc::clone(file).lane(address));
+    lanes.map(|lane| FileLane { lane, batch: Batch::default() }).collect()
 }
 
 /// Whether a request is a copy from between the top and the base (flatten.1).

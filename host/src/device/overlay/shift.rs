@@ -10,7 +10,6 @@
 //! shift.3  A file that is in both chains is not compared with itself. A block of zeroes takes no room in the top.
 
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,6 +22,7 @@ use super::syntax::BaseAt;
 use crate::device::Layer;
 use crate::device::file::File;
 use crate::device::file::syntax::{Direct, FileAccess};
+use crate::device::handed;
 use crate::device::kinds::Qcow2;
 use crate::device::roots::{RootedPath, Roots};
 use crate::kernel::buffer::Pages;
@@ -142,11 +142,11 @@ fn place_of(layers: &Layers, below: &Below, at: u64, end: &mut u64) -> Place {
 
 /// shift.3
 fn is_same((old, from): (&Below, Place), (new, to): (&Below, Place)) -> bool {
-    let inode = |store: &dyn Layer| store.file()?.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()));
+    let which = |store: &dyn Layer| store.file()?.metadata().ok().map(|metadata| handed::of(&metadata));
     match (from, to) {
         (Place::Below(from), Place::Below(to)) => {
             let (from, to) = (&old.files[usize::from(from)].file, &new.files[usize::from(to)].file);
-            Arc::ptr_eq(from, to) || inode(&**from).is_some_and(|one| inode(&**to) == Some(one))
+            Arc::ptr_eq(from, to) || which(&**from).is_some_and(|one| which(&**to) == Some(one))
         }
         (from, to) => from == to,
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::os::fd::RawFd;
-use std::os::unix::fs::{FileExt, MetadataExt as _};
+use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::device::by_threads::ByThreads;
 use crate::device::file::File;
 use crate::device::file::faults::Faults;
 use crate::device::file::syntax::{Direct, FileAccess};
-use crate::device::handed::OpenFile;
+use crate::device::handed::{self, OpenFile};
 use crate::device::lane::{Address, Lane};
 use crate::device::roots::{Roots, directory_of};
 use crate::device::{Device, Facts, Fault, Run, Stamp, Store};
@@ -53,7 +53,7 @@ pub(super) struct QcowImage {
 
 impl QcowImage {
     pub(super) fn open(path: &Path, roots: &Roots) -> Result<Self, String> {
-        let mut chain = Chain { roots, files: Vec::new(), inodes: Vec::new(), memory: 0 };
+        let mut chain = Chain { roots, files: Vec::new(), memory: 0 };
         let (disk, holes) = caught(|| {
             let disk = chain.qcow2(path)?;
             let holes = holes(&disk).map_err(|error| format!("is damaged: {error}"))?;
@@ -108,7 +108,6 @@ fn caught<T>(act: impl FnOnce() -> T) -> Result<T, String> {
 struct Chain<'a> {
     roots: &'a Roots,
     files: Vec<Arc<File>>,
-    inodes: Vec<(u64, u64)>,
     memory: u64,
 }
 
@@ -123,9 +122,8 @@ impl Chain<'_> {
         let place = self.roots.place(path)?;
         let access = FileAccess { direct: Direct::Off, is_raw: true, ..FileAccess::default() };
         let file = File::open(&place, access, true)?;
-        let metadata = file.handle().metadata().map_err(|error| error.to_string())?;
-        let inode = (metadata.dev(), metadata.ino());
-        if self.inodes.contains(&inode) {
+        let which = |file: &File| file.handle().metadata().map(|metadata| handed::of(&metadata)).ok();
+        if self.files.iter().any(|above| which(above) == which(&file)) {
             return Err("is in its chain twice".into());
         }
         if !file.is_free_of_qemu() {
@@ -133,7 +131,6 @@ impl Chain<'_> {
         }
         let file = Arc::new(file);
         self.files.push(Arc::clone(&file));
-        self.inodes.push(inode);
         Ok(file)
     }
 

@@ -225,11 +225,16 @@ impl OnOverlay {
         self.end(io, key);
     }
 
+    /// Lets blocks go, and those go on that waited for them, here or on other workers.
     pub(super) fn let_go(&mut self, io: &mut Io<'_>, blocks: &Range<u64>) {
-        let mut granted = std::mem::take(&mut self.granted);
-        lock(&self.device.claims).release(blocks, &mut granted);
-        self.tell(io, granted.drain(..));
-        self.granted = granted;
+        let granted = lock(&self.device.claims).release(blocks);
+        for (worker, leave) in granted {
+            if worker == io.context {
+                self.may_go_on(leave);
+            } else {
+                io.helpers.tell(worker, (self.data(leave), 0));
+            }
+        }
     }
 }
 
