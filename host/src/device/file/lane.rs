@@ -12,7 +12,7 @@ use std::sync::Arc;
 use fairlift_core::queue::Segment;
 use fairlift_core::{Errno, Flags, Instant, Op, Outcome, Sector, Tag};
 
-use super::{Act, File, ZEROES, is_unsupported};
+use super::{File, ZEROES, is_unsupported};
 use crate::device::Device;
 use crate::device::lane::{Address, Completed, Io, Lane, Request, each, list_memory, place_of};
 use crate::kernel::call::{Call, Pieces, Task, Work, advance};
@@ -115,18 +115,13 @@ impl OnFile {
         let flight = &mut self.flights[usize::from(tag.0)];
         let request = flight.request.expect("a flight is filled in until it lands");
         let (at, left) = (request.at + flight.done, request.bytes - flight.done);
-        let act = match (flight.step, request.op) {
-            (Phase::Transfer, Op::Read) => Act::Read,
-            (Phase::Transfer | Phase::WriteOut, _) => Act::Write,
-            (Phase::Allocate(_), _) => Act::Allocate,
-            (Phase::Sync, _) => Act::Sync,
-        };
+        let op = if flight.step == Phase::WriteOut { Op::Write } else { request.op };
         let number = self.address.file.expect("a file is registered");
-        let by_helpers = self.file.by_helpers(act);
-        let passes_cache = act == Act::Read && request.flags.contains(Flags::MISSED);
+        let by_helpers = self.file.by_helpers(op);
+        let passes_cache = op == Op::Read && request.flags.contains(Flags::MISSED);
         let tries = passes_cache && (self.late_misses < RARE || self.late_misses.is_multiple_of(RARE));
         self.late_misses = self.late_misses.wrapping_add(u32::from(passes_cache));
-        if act == Act::Read
+        if op == Op::Read
             && (by_helpers.is_some() || tries)
             // SAFETY: the iovecs name memory of tickets that wait for this read, and that nobody else has (engine.1).
             && let Some(bytes) = unsafe { self.file.read_now(&flight.iovecs, at, left, false) }
@@ -143,7 +138,7 @@ impl OnFile {
             Pieces::of(&flight.iovecs, block.filter(|block| io.ring.is_fixed(io.pool, *block))) // flight.2: the rest comes after these
         };
         let (work, bytes) = match flight.step {
-            Phase::Transfer if act == Act::Read => (Work::Read { into: memory(flight, io), at }, left),
+            Phase::Transfer if op == Op::Read => (Work::Read { into: memory(flight, io), at }, left),
             Phase::Transfer => {
                 // The queue asks it only of those that can (`Facts::fua`).
                 let flags = if request.flags.contains(Flags::FUA) { libc::RWF_DSYNC } else { 0 };

@@ -18,9 +18,9 @@ use imago::{FormatAccess, Mapping};
 use super::header::{BYTES, Head};
 use super::storage::ChainFile;
 use crate::device::by_threads::ByThreads;
-use crate::device::file::File;
 use crate::device::file::faults::Faults;
 use crate::device::file::syntax::{Direct, FileAccess};
+use crate::device::file::{File, lock_against_qemu, stamp};
 use crate::device::handed::{self, OpenFile};
 use crate::device::lane::{Address, Lane};
 use crate::device::roots::{Roots, directory_of};
@@ -38,7 +38,6 @@ const HOLES_MAX: usize = 1 << 20;
 
 pub(super) struct QcowImage {
     path: PathBuf,
-    size: u64,
     disk: FormatAccess<ChainFile>,
     /// The image's file, and those below it.
     files: Vec<Arc<File>>,
@@ -64,7 +63,6 @@ impl QcowImage {
         tracing::info!(path = %path.display(), size, files = files.len(), holes = holes.len(), "qcow2 image opened");
         Ok(Self {
             path: path.to_owned(),
-            size,
             disk,
             files,
             holes,
@@ -93,7 +91,7 @@ impl Store for QcowImage {
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.size)
+        Ok(self.disk.size())
     }
 }
 
@@ -126,7 +124,7 @@ impl Chain<'_> {
         if self.files.iter().any(|above| which(above) == which(&file)) {
             return Err("is in its chain twice".into());
         }
-        if !file.is_free_of_qemu() {
+        if !lock_against_qemu(file.handle()) {
             return Err("is being written by QEMU: have it stop, or take a copy".into());
         }
         let file = Arc::new(file);
@@ -231,7 +229,7 @@ fn run(holes: &[Range<u64>], at: u64, len: u64) -> Run {
 impl Device for QcowImage {
     fn facts(&self) -> Facts {
         let Facts { home, rotational, .. } = self.files[0].facts();
-        Facts { home, rotational, read_only: true, needs_helpers: true, ..Facts::plain(self.size) }
+        Facts { home, rotational, read_only: true, needs_helpers: true, ..Facts::plain(self.disk.size()) }
     }
 
     fn called(&self) -> String {
@@ -255,7 +253,7 @@ impl Device for QcowImage {
     }
 
     fn stamps(&self) -> io::Result<Vec<Stamp>> {
-        self.files.iter().map(|file| file.stamp()).collect()
+        self.files.iter().map(|file| Ok(stamp(&file.handle().metadata()?, file.facts().size))).collect()
     }
 
     fn failed(&self, op: Op, errno: Errno) {

@@ -5,7 +5,6 @@
 //! step.3  The bytes read around a part, and the client's bytes, are one write: nothing is copied.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
 use fairlift_core::{Bytes, Errno, Flags, Op, Outcome, Tag, Token};
@@ -72,7 +71,7 @@ impl OnOverlay {
     pub(super) fn fill(&mut self, io: &mut Io<'_>, key: usize, mut change: Change) {
         let request @ Request { op, at, bytes, .. } = self.pending[key].request;
         let parts = match op {
-            _ if is_copy(&request) => self.between(&change.blocks, BlockState::Data).flatten().collect(),
+            _ if is_copy(&request) => self.to_be_copied(&mut change),
             Op::Discard => Vec::new(),
             _ => Cover::of(at, bytes).partial,
         };
@@ -143,19 +142,19 @@ impl OnOverlay {
             self.on_top(key, Request { at, bytes: BLOCK, ..request }, &[memory_of(edge, 0..BLOCK)]);
             change.becomes.push((block, BlockState::Data));
         }
-        let zeroes = self.between(&change.blocks, BlockState::Zero);
-        change.becomes.extend(zeroes.map(|blocks| (blocks, BlockState::Zero)));
     }
 
-    /// Of some blocks those that are between the top and the base, and that the top is to have so.
-    fn between(&self, blocks: &Range<u64>, wanted: BlockState) -> impl Iterator<Item = Range<u64>> + use<> {
-        let (layers, mut at, end) = (Arc::clone(&self.layers), blocks.start, blocks.end);
-        let next = std::iter::from_fn(move || {
-            let (found, held) = layers.places().between(at, end)?;
+    /// The blocks of data between the top and the base; those of zeroes become that in the top.
+    fn to_be_copied(&self, change: &mut Change) -> Vec<u64> {
+        let (mut at, mut data) = (change.blocks.start, Vec::new());
+        while let Some((found, held)) = self.layers.places().between(at, change.blocks.end) {
             at = found.end;
-            Some((found, held))
-        });
-        next.filter_map(move |(found, held)| (held == wanted).then_some(found))
+            match held {
+                BlockState::Data => data.extend(found),
+                _ => change.becomes.push((found, held)),
+            }
+        }
+        data
     }
 
     /// overlay.4
