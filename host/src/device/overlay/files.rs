@@ -27,7 +27,7 @@ use super::format::{
     BLOCK, Base, Fingerprint, Header, Id, MAGIC, PageImage, SIZE_MAX, SLOTS, Slots, data_offset, file_len,
     header_offset, headers, page, page_offset, pages, slot_offset,
 };
-use super::map::{Merged, Own};
+use super::map::{LayerMap, Own};
 use super::pause::Pause;
 use super::syntax::{BaseAt, Layered};
 use super::{Layers, Overlay};
@@ -46,7 +46,8 @@ pub(super) const DEPTH_MAX: usize = 8;
 pub(super) struct Below {
     /// From the bottom: the base is the first.
     pub(super) files: Vec<LayerFile>,
-    pub(super) map: Merged,
+    /// Of the layers over the base, from the lowest.
+    pub(super) maps: Vec<LayerMap>,
     pub(super) base_size: u64,
     /// Where the lowest of the files is.
     pub(super) lowest: BaseAt,
@@ -172,17 +173,17 @@ impl Below {
     /// A base that lies over nothing.
     pub(super) fn base(file: Arc<dyn Layer>, is: Fingerprint, size: u64, lowest: BaseAt) -> Self {
         let files = vec![LayerFile { file, offset: 0, is }];
-        Self { files, map: Merged::default(), base_size: size, lowest, size }
+        Self { files, maps: Vec::new(), base_size: size, lowest, size }
     }
 
     /// The same with a top over it, which nobody writes any more.
-    pub(super) fn with(&self, top: Arc<dyn Layer>, header: &Header, own: &Own) -> Self {
+    pub(super) fn with(&self, top: Arc<dyn Layer>, header: &Header, own: Arc<Own>) -> Self {
         // A top that was put over a longer disk ends where it did (shift.2).
-        let beyond = header.size.div_ceil(BLOCK)..self.size.div_ceil(BLOCK);
-        let map = Merged::over(&self.map, own, self.files.len() as u8, &beyond);
+        let map = LayerMap { own, blocks: header.size.div_ceil(BLOCK) };
+        let maps = self.maps.iter().cloned().chain([map]).collect();
         let layer = LayerFile { file: top, offset: data_offset(header.size), is: header.fingerprint() };
         let files = self.files.iter().cloned().chain([layer]).collect();
-        Self { files, map, base_size: self.base_size, lowest: self.lowest.clone(), size: header.size }
+        Self { files, maps, base_size: self.base_size, lowest: self.lowest.clone(), size: header.size }
     }
 
     /// By what it is known, whatever lies below the highest of its files.
@@ -207,7 +208,7 @@ impl Below {
         if below.files.len() >= DEPTH_MAX {
             return Err(format!("more than {DEPTH_MAX} overlays lie over each other"));
         }
-        Ok(below.with(file, header, &own))
+        Ok(below.with(file, header, own.into()))
     }
 }
 

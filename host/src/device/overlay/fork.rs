@@ -252,7 +252,7 @@ impl Layers {
     }
 
     pub(super) fn frozen(&self) -> Below {
-        self.below.with(Arc::clone(&self.top), &lock(&self.header), &self.own)
+        self.below.with(Arc::clone(&self.top), &lock(&self.header), Arc::clone(&self.own))
     }
 }
 

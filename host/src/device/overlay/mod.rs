@@ -100,7 +100,7 @@ impl Overlay {
 
 impl Layers {
     fn places(&self) -> Where<'_> {
-        Where { own: &self.own, below: &self.below.map, base_size: self.below.base_size }
+        Where { own: &self.own, below: &self.below.maps, base_size: self.below.base_size }
     }
 
     /// Where data of a place begins in its file, and which of the lanes it is: the top's is the first.

@@ -134,7 +134,7 @@ pub(super) fn shift(layers: &Layers, new: &Below, base: Base, goes_on: GoesOn<'_
 
 /// The place of a block that the top does not have, in the layers below; `end` becomes the end of the run there too.
 fn place_of(layers: &Layers, below: &Below, at: u64, end: &mut u64) -> Place {
-    let places = Where { own: &layers.own, below: &below.map, base_size: below.base_size };
+    let places = Where { own: &layers.own, below: &below.maps, base_size: below.base_size };
     let (place, _, len) = places.runs(at * BLOCK, (*end - at) * BLOCK).next().expect("a run of something");
     *end = at + len / BLOCK;
     place
