@@ -344,12 +344,11 @@ impl Overlay {
             return Self::of_unnamed(layered, (read_only, true), roots);
         }
         let place = roots.place(&layered.top)?;
-        // Held, so that the files below a new top are opened once.
-        let _below = match is_to_be_made(&place)? {
-            true if roots.are_handed() => return Err("is not there, and the running server has it: put it back".into()),
-            true => Some(NewFile::of(layered, read_only, roots)?.make(&place)?),
-            false => None,
-        };
+        // The layers below a new top are held, so that they are opened once.
+        let new = if is_to_be_made(&place)? { Some(new_top(layered, read_only, roots)?) } else { None };
+        if let Some((_, header)) = &new {
+            make_named(header, &place)?;
+        }
         Self::of_top(layered, File::open(&place, layered.access(), read_only)?, (read_only, true), roots)
     }
 
@@ -376,12 +375,9 @@ impl Overlay {
         if let Some(file) = roots.unnamed()? {
             return Self::of_top(layered, File::unnamed(&layered.top, file, layered.access(), how.0)?, how, roots);
         }
-        let new = NewFile::of(layered, how.0, roots)?;
-        let file = roots.place(layered.directory())?.make_unnamed().and_then(|file| {
-            new.write(&file)?;
-            Ok(file)
-        });
-        let file = file.map_err(cannot_be_made)?;
+        let (_below, header) = new_top(layered, how.0, roots)?;
+        let made = roots.place(layered.directory())?.make_unnamed();
+        let file = made.and_then(|file| write_new(&file, &header).map(|()| file)).map_err(cannot_be_made)?;
         let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let opened = File::open(&RootedPath::anywhere(&place), layered.access(), false)?;
         Self::of_top(layered, opened.renamed(&layered.top), how, roots)
@@ -503,62 +499,54 @@ fn is_to_be_made(place: &RootedPath<'_>) -> Result<bool, String> {
     }
 }
 
-struct NewFile {
-    below: Arc<Below>,
-    header: Header,
-    bytes: Vec<u8>,
+/// The layers below a new top, and its header.
+fn new_top(layered: &Layered, read_only: bool, roots: &Roots) -> Result<(Arc<Below>, Header), String> {
+    if roots.are_handed() {
+        return Err("is not there, and the running server has it: put it back".into());
+    }
+    if read_only {
+        return Err("is not there, and a top is not made for an export that is read-only".into());
+    }
+    let Some(base) = &layered.base else {
+        return Err("does not exist; to make it, give its base (base=PATH)".into());
+    };
+    let below = Below::open(base, layered.base_direct, roots, 1)?;
+    let size = layered.size.unwrap_or(below.size);
+    if size < below.size {
+        return Err(format!("size={size} is less than its base has ({} bytes); it may be more", below.size));
+    }
+    if size == 0 || size > SIZE_MAX {
+        return Err(format!("a disk of {size} bytes is not possible: it has at most {SIZE_MAX}"));
+    }
+    let path = base.recorded().map_err(|error| error.to_string())?;
+    let header = Header::drawn(size, Base { path, is: below.is() }, 0)?;
+    Ok((below, header))
 }
 
-impl NewFile {
-    fn of(layered: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
-        if read_only {
-            return Err("is not there, and a top is not made for an export that is read-only".into());
+/// make.1
+fn make_named(header: &Header, place: &RootedPath<'_>) -> Result<(), String> {
+    let (file, is_new) = place.make().map_err(cannot_be_made)?;
+    let write = || {
+        write_new(&file, header)?;
+        file.sync_all()?;
+        place.sync_directory()
+    };
+    write().map_err(|error| {
+        if is_new {
+            let _ = fs::remove_file(place.path);
         }
-        let Some(base) = &layered.base else {
-            return Err("does not exist; to make it, give its base (base=PATH)".into());
-        };
-        let below = Below::open(base, layered.base_direct, roots, 1)?;
-        let size = layered.size.unwrap_or(below.size);
-        if size < below.size {
-            return Err(format!("size={size} is less than its base has ({} bytes); it may be more", below.size));
-        }
-        if size == 0 || size > SIZE_MAX {
-            return Err(format!("a disk of {size} bytes is not possible: it has at most {SIZE_MAX}"));
-        }
-        let path = base.recorded().map_err(|error| error.to_string())?;
-        let header = Header::drawn(size, Base { path, is: below.is() }, 0)?;
-        let bytes = header.encode()?;
-        Ok(Self { below, header, bytes })
-    }
-
-    /// Makes the file (make.1), and answers what is below.
-    fn make(self, place: &RootedPath<'_>) -> Result<Arc<Below>, String> {
-        let (file, is_new) = place.make().map_err(cannot_be_made)?;
-        let write = || {
-            self.write(&file)?;
-            file.sync_all()?;
-            place.sync_directory()
-        };
-        write().map_err(|error| {
-            if is_new {
-                let _ = fs::remove_file(place.path);
-            }
-            cannot_be_made(error)
-        })?;
-        let Header { size, base, .. } = &self.header;
-        tracing::info!(top = %place.path.display(), base = %base.path.display(), size, "overlay made");
-        Ok(self.below)
-    }
-
-    fn write(&self, file: &fs::File) -> io::Result<()> {
-        write_new(file, self.header.size, &self.bytes)
-    }
+        cannot_be_made(error)
+    })?;
+    let Header { size, base, .. } = header;
+    tracing::info!(top = %place.path.display(), base = %base.path.display(), size, "overlay made");
+    Ok(())
 }
 
-/// Makes an empty file a top with this header, and a disk of this size.
-pub(super) fn write_new(file: &fs::File, size: u64, header: &[u8]) -> io::Result<()> {
-    file.set_len(file_len(size))?;
-    file.write_all_at(header, header_offset(1))
+/// Makes an empty file a top with this header.
+pub(super) fn write_new(file: &fs::File, header: &Header) -> io::Result<()> {
+    let bytes = header.encode().map_err(io::Error::other)?;
+    file.set_len(file_len(header.size))?;
+    file.write_all_at(&bytes, header_offset(header.sequence))
 }
 
 fn cannot_be_made(error: io::Error) -> String {

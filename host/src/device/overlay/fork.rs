@@ -141,9 +141,8 @@ pub(super) struct OnFiles<'a> {
     top: &'a OsStr,
     /// The new top, until it takes the name.
     temporary: OsString,
-    frozen: OsString,
-    /// The second name was made by this fork.
-    is_new: bool,
+    /// The second name, if this fork has made it.
+    linked: Option<OsString>,
 }
 
 impl<'a> OnFiles<'a> {
@@ -152,7 +151,7 @@ impl<'a> OnFiles<'a> {
         let place = roots.place(directory_of(&overlay.layered.top))?;
         let directory = place.open(OFlags::RDONLY | OFlags::DIRECTORY).map_err(|error| error.to_string())?;
         let temporary = [OsStr::new("."), top, OsStr::new(".fork")].join(OsStr::new(""));
-        Ok(Self { overlay, roots, directory, top, temporary, frozen: OsString::new(), is_new: false })
+        Ok(Self { overlay, roots, directory, top, temporary, linked: None })
     }
 
     /// Where something lies.
@@ -179,28 +178,25 @@ impl Steps for OnFiles<'_> {
         if open.is_some_and(|open| (open.dev(), open.ino()) != (named.st_dev, named.st_ino)) {
             return Err(io::Error::other("another file was put in its place, and the server has the one before"));
         }
-        for number in 1u32.. {
-            let name = [self.top, OsStr::new(&number.to_string())].join(OsStr::new("."));
-            match of(&name) {
-                Ok(there) if (there.st_dev, there.st_ino) == (top.st_dev, top.st_ino) => self.is_new = false,
-                Ok(_) => continue,
-                Err(Errno::NOENT) => {
-                    match linkat(&self.directory, self.top, &self.directory, &name, AtFlags::empty()) {
-                        Err(Errno::EXIST) => continue,
-                        other => other?,
-                    }
-                    self.is_new = true;
+        let is_left = |name: &OsStr| of(name).is_ok_and(|one| (one.st_dev, one.st_ino) == (top.st_dev, top.st_ino));
+        let mut names = (1u32..).map(|number| [self.top, OsStr::new(&number.to_string())].join(OsStr::new(".")));
+        loop {
+            let name = names.next().expect("a directory has fewer names");
+            match linkat(&self.directory, self.top, &self.directory, &name, AtFlags::empty()) {
+                Err(Errno::EXIST) if is_left(&name) => return Ok(self.at(&name)),
+                Err(Errno::EXIST) => {}
+                linked => {
+                    linked?;
+                    let path = self.at(&name);
+                    self.linked = Some(name);
+                    return Ok(path);
                 }
-                Err(error) => return Err(error.into()),
             }
-            self.frozen = name;
-            break;
         }
-        Ok(self.at(&self.frozen))
     }
 
     fn make(&self, header: &Header) -> Result<Arc<dyn Layer>, String> {
-        let (bytes, path) = (header.encode()?, self.at(&self.temporary));
+        let path = self.at(&self.temporary);
         let place = self.roots.place(&path)?;
         let write = || {
             self.unlink(&self.temporary)?; // a crash may have left one
@@ -208,7 +204,7 @@ impl Steps for OnFiles<'_> {
             if !is_new {
                 return Err(io::ErrorKind::AlreadyExists.into());
             }
-            write_new(&file, header.size, &bytes)?;
+            write_new(&file, header)?;
             file.sync_all()?;
             self.directory.sync_all() // the second name too: where there is a journal, it is on the disk with the file
         };
@@ -228,9 +224,7 @@ impl Steps for OnFiles<'_> {
 
     fn give_up(&self) {
         let _ = self.unlink(&self.temporary);
-        if self.is_new {
-            let _ = self.unlink(&self.frozen);
-        }
+        self.linked.iter().for_each(|name| drop(self.unlink(name)));
     }
 
     fn wait(&self) {
