@@ -45,8 +45,6 @@ pub(super) struct OnOverlay {
     pause: u64,
     /// Requests that came while it was to stop.
     held: Vec<(Request, Vec<Segment>)>,
-    /// The top's file may be another one than the ring knows.
-    is_new: bool,
     address: Address,
     /// Of the files: the top's, then those below it from the bottom.
     lanes: Vec<FileLane>,
@@ -142,7 +140,6 @@ impl OnOverlay {
             number,
             pause,
             held: Vec::new(),
-            is_new: true,
             address,
             pending: Slab::new(),
             steps: Slab::new(),
@@ -166,7 +163,7 @@ impl OnOverlay {
         if order == self.pause || !self.pending.is_empty() && stops(order) {
             return false;
         }
-        self.adopt();
+        self.adopt(io);
         self.pause = order;
         if stops(order) {
             self.device.pause.stopped(self.number, order);
@@ -178,21 +175,15 @@ impl OnOverlay {
     }
 
     /// Goes over to the layers that the device has by now.
-    fn adopt(&mut self) {
+    fn adopt(&mut self, io: &mut Io<'_>) {
         let layers = self.device.layers();
         if Arc::ptr_eq(&layers, &self.layers) {
             return;
         }
         assert!(self.pending.is_empty() && self.steps.is_empty(), "layers change while nothing is under way");
         self.lanes = lanes_of(&layers, self.address);
-        (self.layers, self.is_new) = (layers, true);
-    }
-
-    /// Has the ring know the top's file, before the first request of it.
-    fn register(&mut self, io: &mut Io<'_>) {
-        if std::mem::take(&mut self.is_new) {
-            self.address.file.iter().for_each(|file| io.ring.set_file(*file, self.layers.top.descriptor()));
-        }
+        self.address.file.iter().for_each(|file| io.ring.set_file(*file, layers.top.descriptor()));
+        self.layers = layers;
     }
 
     // ---- taking in ----
@@ -315,7 +306,6 @@ impl OnOverlay {
     /// Does all that can be done now.
     fn work(&mut self, io: &mut Io<'_>) {
         loop {
-            self.register(io);
             while let Some(key) = self.ready.pop() {
                 self.go_on(io, key);
             }
