@@ -152,7 +152,7 @@ impl File {
         let Opened { file, direct, block, size, read_only, foreign, why } = opened;
         let metadata = file.metadata().map_err(|error| error.to_string())?;
         let system = sys::file_system(&file).unwrap_or_default();
-        let in_ram = kind == FileKind::Regular && lives_in_ram(system);
+        let in_ram = kind == FileKind::Regular && matches!(system, TMPFS | RAMFS);
         let home = if kind == FileKind::Block { metadata.rdev() } else { metadata.dev() };
         let way = match kind {
             _ if in_ram => Way::Inline,
@@ -225,25 +225,6 @@ impl File {
             (Way::Helpers, Op::Write | Op::Discard | Op::WriteZeroes) => Some(Order::Ordered),
             (Way::Helpers, Op::Flush) => Some(Order::Alone),
         }
-    }
-
-    /// Reads what can be had without waiting (file.6): how many bytes; `None` if nothing can. `known`: it is taken to be there.
-    ///
-    /// # Safety
-    /// The memory is valid, and nobody else's.
-    unsafe fn read_now(&self, iovecs: &[libc::iovec], at: u64, len: u64, known: bool) -> Option<usize> {
-        // SAFETY: the memory is the caller's promise.
-        unsafe { self.peek.get()?.read(&self.file, iovecs, at, len, known) }
-    }
-
-    /// Whether the kernel says what is in the page cache before it is read (peek.4).
-    fn counts_cached(&self) -> bool {
-        matches!(self.peek.get(), Some(Peek::Counted | Peek::Resident(_)))
-    }
-
-    /// Whether all of a range is in the page cache; `Some(false)` too where only a read tells (peek.4). `None`: no read of it is tried.
-    fn has_cached(&self, at: u64, len: u64) -> Option<bool> {
-        Some(self.peek.get()?.has(&self.file, at, len).unwrap_or(false))
     }
 
     /// How many of the bytes from `at` on are the file's, not those that fill up its last sector (file.9).
@@ -569,22 +550,18 @@ fn lock(file: &fs::File, read_only: bool) -> Result<(), String> {
     }
 }
 
+// The numbers of file systems are those of statfs(2).
+const TMPFS: i64 = 0x0102_1994;
+const RAMFS: i64 = 0x8584_58f6;
+
 /// Whether the file system of a disk is one that is known to keep its word: direct writes with `RWF_DSYNC` are durable (file.4), and a
 /// range that `fallocate` zeroed or punched reads as zeroes (file.5).
 fn is_trusted(system: i64) -> bool {
-    // The numbers are those of statfs(2).
     const EXT4: i64 = 0xef53;
     const XFS: i64 = 0x5846_5342;
     const BTRFS: i64 = 0x9123_683e;
     const F2FS: i64 = 0xf2f5_2010;
     matches!(system, EXT4 | XFS | BTRFS | F2FS)
-}
-
-const TMPFS: i64 = 0x0102_1994;
-const RAMFS: i64 = 0x8584_58f6;
-
-fn lives_in_ram(system: i64) -> bool {
-    matches!(system, TMPFS | RAMFS)
 }
 
 #[cfg(test)]

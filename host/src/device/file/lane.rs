@@ -12,6 +12,7 @@ use std::sync::Arc;
 use fairlift_core::queue::Segment;
 use fairlift_core::{Errno, Flags, Instant, Op, Outcome, Sector, Tag};
 
+use super::peek::Peek;
 use super::{File, ZEROES, is_unsupported};
 use crate::device::Device;
 use crate::device::lane::{Address, Completed, Io, Lane, Request, each, list_memory, place_of};
@@ -123,8 +124,9 @@ impl OnFile {
         self.late_misses = self.late_misses.wrapping_add(u32::from(passes_cache));
         if op == Op::Read
             && (by_helpers.is_some() || tries)
+            && let Some(peek) = self.file.peek.get()
             // SAFETY: the iovecs name memory of tickets that wait for this read, and that nobody else has (engine.1).
-            && let Some(bytes) = unsafe { self.file.read_now(&flight.iovecs, at, left, false) }
+            && let Some(bytes) = unsafe { peek.read(&self.file.file, &flight.iovecs, at, left, false) }
         {
             if passes_cache && bytes as u64 == request.bytes {
                 self.late_misses = 0;
@@ -227,7 +229,7 @@ impl OnFile {
 
 impl Lane for OnFile {
     fn peeks(&self) -> bool {
-        self.file.has_cached(0, 1).is_some()
+        self.file.peek.get().is_some()
     }
 
     fn peek(&mut self, tickets: &mut Tickets, request: &Request, segments: &[Segment]) -> Option<bool> {
@@ -235,8 +237,9 @@ impl Lane for OnFile {
         if self.file.within(at, bytes) < bytes {
             return None; // file.9
         }
-        let is_sure = self.hits >= SURE && self.file.counts_cached();
-        if !is_sure && !self.file.has_cached(at, bytes)? {
+        let peek = self.file.peek.get()?;
+        let is_sure = self.hits >= SURE && !matches!(peek, Peek::Nowait);
+        if !is_sure && peek.has(&self.file.file, at, bytes) != Some(true) {
             self.hits = 0;
             return Some(false);
         }
@@ -244,7 +247,7 @@ impl Lane for OnFile {
         iovecs.clear();
         list_memory(tickets, segments, Op::Read, bytes, iovecs);
         // SAFETY: the iovecs name memory of tickets whose read is not submitted yet, so nobody has it but the engine (engine.1).
-        let read = unsafe { self.file.read_now(iovecs, at, bytes, true) };
+        let read = unsafe { peek.read(&self.file.file, iovecs, at, bytes, true) };
         let is_hit = read == Some(bytes as usize);
         self.hits = if is_hit { self.hits.saturating_add(1) } else { 0 };
         Some(is_hit)

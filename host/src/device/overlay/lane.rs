@@ -17,7 +17,7 @@ use slab::Slab;
 use self::change::Change;
 use super::claims::MAP;
 use super::format::{BLOCK, PageImage, data_offset};
-use super::map::{BlockState, Cover, Place};
+use super::map::{BlockState, Cover};
 use super::pause::stops;
 use super::{Layers, Overlay};
 use crate::device::lane::{Address, Batch, Completed, Io, Lane, Request, cut, each, list_memory};
@@ -79,30 +79,25 @@ struct Pending {
 }
 
 impl Pending {
+    fn ended(&mut self, outcome: Outcome) {
+        (self.outcome, self.missed) = (self.outcome.and(outcome), true);
+    }
+
     /// Whether all steps were done so far.
     fn is_done(&self) -> bool {
         self.outcome == Outcome::Done && !self.busy
     }
 }
 
-enum StepEnd {
-    Ended(Outcome),
-    /// Memory above the disk had what it was to read.
-    Cached,
-    /// It could not be taken (step.5).
-    Busy,
-}
-
 enum TopStage {
     /// It ends when its steps have.
     Only,
-    /// It waits for its blocks, or for room in the map (step.2).
+    /// It waits for its blocks, or a flush for the map.
     Claim(Change),
+    /// It waits for room in the map (step.2).
     Reserve(Change, u64),
     Fill(Change),
     Store(Change),
-    /// It waits for another flush, which writes the map.
-    Wait,
     Sync(Vec<PageImage>),
     /// The number of pages written, and those in writing.
     Pages(Vec<PageImage>, usize, Vec<usize>),
@@ -198,7 +193,7 @@ impl OnOverlay {
             }
             Op::Write | Op::Discard | Op::WriteZeroes => self.change(io, request, segments),
             Op::Flush => {
-                let key = self.ask(request, &[], TopStage::Wait);
+                let key = self.ask(request, &[], TopStage::Claim(Change::default()));
                 self.claim(io, key, MAP);
             }
         }
@@ -222,10 +217,8 @@ impl OnOverlay {
         let layers = Arc::clone(&self.layers);
         let mut key = None;
         for (place, at, bytes) in layers.places().runs(request.at, request.bytes) {
-            // The block in which the base ends may have a rest that is not even a sector of it.
-            let is_there = place != Place::Below(0) || at < layers.below.base_size;
             let part = cut(segments, at - request.at, bytes);
-            match layers.file_of(place).filter(|_| is_there) {
+            match layers.file_of(place, at) {
                 None => part.for_each(|segment| {
                     list_memory(io.tickets, &[segment], Op::Read, 0, &mut Vec::new());
                 }),
@@ -324,27 +317,22 @@ impl OnOverlay {
             }
             let (mut ended, mut busy) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.busy));
             let mut cached = std::mem::take(&mut self.cached);
-            ended.drain(..).for_each(|(tag, outcome)| self.landed(io, tag, StepEnd::Ended(outcome)));
-            cached.drain(..).for_each(|tag| self.landed(io, tag, StepEnd::Cached));
-            busy.drain(..).for_each(|tag| self.landed(io, tag, StepEnd::Busy));
+            ended.drain(..).for_each(|(tag, outcome)| self.landed(io, tag, |pending| pending.ended(outcome)));
+            cached.drain(..).for_each(|tag| self.landed(io, tag, |_| ()));
+            busy.drain(..).for_each(|tag| self.landed(io, tag, |pending| pending.busy = true));
             // Nothing is put there meanwhile.
             (self.ended, self.cached, self.busy) = (ended, cached, busy);
         }
     }
 
-    fn landed(&mut self, io: &mut Io<'_>, tag: Tag, end: StepEnd) {
+    fn landed(&mut self, io: &mut Io<'_>, tag: Tag, note: impl FnOnce(&mut Pending)) {
         let (key, _) = self.steps.remove(tag.0.into());
         let pending = &mut self.pending[key];
-        match end {
-            StepEnd::Ended(outcome) => (pending.outcome, pending.missed) = (pending.outcome.and(outcome), true),
-            StepEnd::Cached => {}
-            StepEnd::Busy => pending.busy = true,
-        }
+        note(pending);
         pending.left -= 1;
-        if pending.left > 0 {
-            return;
+        if pending.left == 0 {
+            self.stage_ended(io, key);
         }
-        self.stage_ended(io, key);
     }
 
     /// All steps of a stage have ended.
@@ -380,25 +368,26 @@ impl OnOverlay {
                 }
             }
             TopStage::Sync(pages) | TopStage::Settle(pages) => self.flushed(io, key, &pages),
-            TopStage::Claim(_) | TopStage::Wait => unreachable!("a request that waits has no steps"),
+            TopStage::Claim(_) => unreachable!("a request that waits has no steps"),
         }
     }
 
-    /// A request can go on that has waited.
+    /// A request has its blocks, or a flush the map.
     fn go_on(&mut self, io: &mut Io<'_>, key: usize) {
-        match std::mem::replace(&mut self.pending[key].stage, TopStage::Only) {
-            TopStage::Claim(change) => {
-                let request @ Request { op, at, bytes, .. } = self.pending[key].request;
-                if op == Op::Write && !is_copy(&request) && self.layers.places().is_in_top(at, bytes) {
-                    // The holder of the blocks before has put them there.
-                    self.let_go(io, &change.blocks);
-                    let segments = std::mem::take(&mut self.pending[key].segments);
-                    return self.on_top(key, request, &segments);
-                }
-                self.reserve(io, key, change);
-            }
-            TopStage::Wait => self.flush(io, key),
-            _ => unreachable!("only these wait"),
+        let pending = &mut self.pending[key];
+        let request @ Request { op, at, bytes, .. } = pending.request;
+        let TopStage::Claim(change) = std::mem::replace(&mut pending.stage, TopStage::Only) else {
+            unreachable!("it waits")
+        };
+        if op == Op::Flush {
+            self.flush(io, key);
+        } else if op == Op::Write && !is_copy(&request) && self.layers.places().is_in_top(at, bytes) {
+            // The holder of the blocks before has put them there.
+            self.let_go(io, &change.blocks);
+            let segments = std::mem::take(&mut self.pending[key].segments);
+            self.on_top(key, request, &segments);
+        } else {
+            self.reserve(io, key, change);
         }
     }
 
@@ -432,8 +421,7 @@ impl Lane for OnOverlay {
         let layers = Arc::clone(&self.layers);
         let mut passes = None;
         for (place, at, bytes) in layers.places().runs(request.at, request.bytes) {
-            let is_there = place != Place::Below(0) || at < layers.below.base_size;
-            let (lane, offset) = layers.file_of(place).filter(|_| is_there)?;
+            let (lane, offset) = layers.file_of(place, at)?;
             let part = Request { at: at + offset, bytes, ..*request };
             let done = match bytes == request.bytes {
                 true => self.lanes[lane].lane.peek(tickets, &part, segments),
@@ -484,7 +472,7 @@ impl Lane for OnOverlay {
             let (steps, others) = rest.split_at(same);
             rest = others;
             match lane {
-                ROOM => steps.iter().for_each(|step| self.allocated(io, step.tag, step.result)),
+                ROOM => steps.iter().for_each(|step| self.allocated(step)),
                 LEAVE => steps.iter().for_each(|step| self.may_go_on(step.tag)),
                 lane => {
                     let mut inner = inner!(self, io);

@@ -103,10 +103,12 @@ impl Layers {
         Where { own: &self.own, below: &self.below.maps, base_size: self.below.base_size }
     }
 
-    /// Where data of a place begins in its file, and which of the lanes it is: the top's is the first.
-    fn file_of(&self, place: Place) -> Option<(usize, u64)> {
+    /// Where the data of a place begins in its file, and which of the lanes it is: the top's is the first. `at`: where that is read. The block
+    /// in which the base ends may have a rest that is not even a sector of it.
+    fn file_of(&self, place: Place, at: u64) -> Option<(usize, u64)> {
         match place {
             Place::Top => Some((0, data_offset(self.size))),
+            Place::Below(0) if at >= self.below.base_size => None,
             Place::Below(at) => Some((1 + usize::from(at), self.below.files[usize::from(at)].offset)),
             Place::Nowhere => None,
         }

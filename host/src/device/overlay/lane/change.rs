@@ -7,13 +7,13 @@
 use std::ops::Range;
 
 use fairlift_core::queue::Segment;
-use fairlift_core::{Bytes, Errno, Flags, Op, Outcome, Tag, Token};
+use fairlift_core::{Bytes, Errno, Flags, Op, Outcome, Token};
 
 use super::super::format::{BLOCK, page_offset};
 use super::super::map::{BlockState, Cover, Place};
-use super::{OnOverlay, ROOM, StepEnd, TopStage, give_back, is_copy};
+use super::{OnOverlay, ROOM, TopStage, give_back, is_copy};
 use crate::device::file::is_unsupported;
-use crate::device::lane::{Io, Request};
+use crate::device::lane::{Completed, Io, Request};
 use crate::kernel::call::{Call, Work};
 use crate::kernel::ticket::{Memory, Ticket};
 use crate::sync::lock;
@@ -54,17 +54,16 @@ impl OnOverlay {
     }
 
     /// Our own call of the ring has ended.
-    pub(super) fn allocated(&mut self, io: &mut Io<'_>, tag: Tag, result: i32) {
-        let end = match -result {
-            libc::EINTR | libc::EAGAIN => StepEnd::Busy,
+    pub(super) fn allocated(&mut self, step: &Completed) {
+        match -step.result {
+            libc::EINTR | libc::EAGAIN => self.busy.push(step.tag),
             // Where it is not possible a full disk may fail a flush.
-            errno if errno <= 0 || is_unsupported(errno) => StepEnd::Ended(Outcome::Done),
+            errno if errno <= 0 || is_unsupported(errno) => self.ended.push((step.tag, Outcome::Done)),
             errno => {
                 self.layers.top.failed(Op::Write, Errno(errno));
-                StepEnd::Ended(Outcome::Failed(Errno(errno)))
+                self.ended.push((step.tag, Outcome::Failed(Errno(errno))));
             }
-        };
-        self.landed(io, tag, end);
+        }
     }
 
     /// Reads the blocks that a request has in part, where they are not in the top.
@@ -87,7 +86,7 @@ impl OnOverlay {
                 buffer.bytes_mut().fill(0);
                 let ticket = io.tickets.insert(Ticket { owner: 0, memory: Memory::Pool(buffer) });
                 let edge = Edge { block, ticket };
-                if let Some((lane, offset)) = self.layers.file_of(from) {
+                if let Some((lane, offset)) = self.layers.file_of(from, block * BLOCK) {
                     let (op, flags, at) = (Op::Read, Flags::SYNC, block * BLOCK + offset);
                     let read = Request { op, flags, at, bytes: BLOCK, ..request };
                     self.step(key, lane, read, std::iter::once(memory_of(&edge, 0..BLOCK)));
