@@ -112,25 +112,19 @@ pub(super) fn freeze_by<S: Steps>(
     let frozen = frozen.map_err(|error| format!("its top cannot get a second name: {error}"))?;
     let made = layers.header_above(frozen.clone()).and_then(|header| Ok((steps.make(&header)?, header)));
     let (top, header) = made.inspect_err(|_| steps.give_up())?;
+    let not_durable = |error: io::Error| format!("its top cannot be made durable: {error}");
     let freezes = || {
-        let not_durable = |error: io::Error| format!("its top cannot be made durable: {error}");
-        // Writes until lanes stop are all that is left to be made durable then.
-        layers.top.sync().map_err(not_durable)?;
-        overlay.stop(tell, || steps.wait())?;
         layers.flush().map_err(not_durable)?; // fork.2
-        steps.rename().map_err(|error| format!("the new top cannot take its place: {error}"))
+        steps.rename().map_err(|error| format!("the new top cannot take its place: {error}"))?;
+        // Only now, for it is not written again. If that fails or a power cut undoes it, whoever lies over it makes it durable once more (make.3).
+        let _ = layers.write_header(|header| header.clean = true);
+        overlay.switch(&layers, top, header);
+        Ok(())
     };
-    let done = freezes();
-    match done {
-        Ok(()) => {
-            // Only now, for it is not written again. If that fails or a power cut undoes it, whoever lies over it makes it durable once more (make.3).
-            let _ = layers.write_header(|header| header.clean = true);
-            overlay.switch(&layers, top, header);
-        }
-        Err(_) => steps.give_up(),
-    }
-    overlay.go_on(tell);
-    done.and_then(|()| at(&frozen.into(), None))
+    // Writes until lanes stop are all that is left to be made durable then.
+    let settled = layers.top.sync().map_err(not_durable);
+    let done = settled.and_then(|()| overlay.paused(tell, || steps.wait(), freezes));
+    done.inspect_err(|_| steps.give_up()).and_then(|()| at(&frozen.into(), None))
 }
 
 /// The steps of a fork of a top that is a file, in its directory.
@@ -263,26 +257,26 @@ impl Overlay {
         *lock(&self.layers) = Arc::new(Layers::empty(top, header, below, path.into()));
     }
 
-    /// Stops all lanes (fork.1).
-    pub(super) fn stop(&self, tell: Tell<'_>, wait: impl Fn()) -> Result<(), String> {
-        self.pause.begin(tell);
+    /// Does something while no lane has anything under way (fork.1).
+    pub(super) fn paused<T>(
+        &self,
+        tell: Tell<'_>,
+        wait: impl Fn(),
+        act: impl FnOnce() -> Result<T, String>,
+    ) -> Result<T, String> {
+        self.pause.turn(tell);
         let end = Instant::now() + PATIENCE;
-        while !self.pause.is_quiet() {
-            if Instant::now() > end {
-                return Err(format!(
-                    "requests in flight have not ended within {} s (fairlift why gives the reason); nothing was changed",
-                    PATIENCE.as_secs()
-                )); // fork.5
-            }
+        while !self.pause.is_quiet() && Instant::now() <= end {
             wait();
         }
-        Ok(())
-    }
-
-    /// Ends a pause, if there is one.
-    pub(super) fn go_on(&self, tell: Tell<'_>) {
-        if super::pause::stops(self.pause.order()) {
-            self.pause.end(tell);
-        }
+        let done = match self.pause.is_quiet() {
+            true => act(),
+            false => Err(format!(
+                "requests in flight have not ended within {} s (fairlift why gives the reason); nothing was changed",
+                PATIENCE.as_secs()
+            )), // fork.5
+        };
+        self.pause.turn(tell);
+        done
     }
 }

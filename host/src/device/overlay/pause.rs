@@ -64,25 +64,16 @@ impl Pause {
 
     // ---- the thread that forks ----
 
-    pub(super) fn begin(&self, tell: Tell<'_>) {
-        assert!(stops(self.ask(tell)), "one pause at a time");
-    }
-
     pub(super) fn is_quiet(&self) -> bool {
         let order = self.order();
         lock(&self.lanes).iter().all(|(_, lane)| lane.stopped == order)
     }
 
-    pub(super) fn end(&self, tell: Tell<'_>) {
-        assert!(!stops(self.ask(tell)), "a pause that was not begun");
-    }
-
-    /// Gives another order, and tells the present lanes (pause.4): the new order.
-    fn ask(&self, tell: Tell<'_>) -> u64 {
+    /// Begins a pause, or ends it, and tells the present lanes (pause.4).
+    pub(super) fn turn(&self, tell: Tell<'_>) {
         let lanes = lock(&self.lanes);
-        let order = self.order.fetch_add(1, Ordering::AcqRel) + 1;
+        self.order.fetch_add(1, Ordering::AcqRel);
         lanes.iter().for_each(|(_, lane)| tell(lane.worker, lane.look));
-        order
     }
 }
 
@@ -103,7 +94,7 @@ mod tests {
             log
         };
         let ((one, _), (two, _)) = (pause.join(ContextId(0), 7), pause.join(ContextId(1), 8));
-        pause.begin(&tell);
+        pause.turn(&tell);
         let order = pause.order();
         assert!(stops(order) && !pause.is_quiet());
         assert_eq!(were_told(), [(0, 7), (1, 8)]);
@@ -112,13 +103,13 @@ mod tests {
         assert!(stops(asks) && !pause.is_quiet(), "the second one has not stopped");
         pause.leave(two);
         assert!(pause.is_quiet());
-        pause.end(&tell);
+        pause.turn(&tell);
         assert_eq!(were_told(), [(0, 7), (1, 9)]);
-        pause.begin(&tell);
+        pause.turn(&tell);
         assert!(!pause.is_quiet(), "they stopped for the pause before");
         [one, late].iter().for_each(|lane| pause.stopped(*lane, pause.order()));
         assert!(pause.is_quiet());
-        pause.end(&tell);
+        pause.turn(&tell);
         assert!(!stops(pause.order()));
     }
 }

@@ -31,10 +31,8 @@ pub(super) const CHAIN_MAX: usize = 16;
 /// How much memory the tables of a chain may take. Chosen: a disk of 64 TiB in the usual clusters of 64 KiB takes 9 MiB.
 const MEMORY_MAX: u64 = 256 << 20;
 /// As many runs of an image are looked at when it is opened; what lies behind them counts as data. Chosen: a quarter of a TiB in the usual clusters,
-/// each somewhere else, and a second or two.
+/// each somewhere else, and a second or two; the holes among them take at most 32 MiB.
 const RUNS_MAX: usize = 4 << 20;
-/// As many holes are remembered: 16 MiB.
-const HOLES_MAX: usize = 1 << 20;
 
 pub(super) struct QcowImage {
     path: PathBuf,
@@ -192,7 +190,7 @@ fn backing_path(image: &Path, name: &str) -> Result<PathBuf, String> {
 fn holes(disk: &FormatAccess<ChainFile>) -> io::Result<Vec<Range<u64>>> {
     let (mut holes, mut at, size): (Vec<Range<u64>>, _, _) = (Vec::new(), 0, disk.size());
     for _ in 0..RUNS_MAX {
-        if at >= size || holes.len() >= HOLES_MAX {
+        if at >= size {
             break;
         }
         let (mapping, len) = disk.get_mapping(at, size - at)?;
