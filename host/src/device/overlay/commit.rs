@@ -108,17 +108,17 @@ fn open_base(path: &Path) -> Result<(Below, Lower), String> {
 fn other_over((top, base): (&Path, &Path), is: Fingerprint) -> io::Result<Option<PathBuf>> {
     let which = |path: &Path| fs::metadata(path).map(|metadata| handed::of(&metadata));
     let (top_is, base_is) = (which(top)?, which(base)?);
-    let header_at = |path: &Path| -> Option<Header> {
+    let lies_over = |path: &Path| -> Option<bool> {
         let file = fs::File::open(path).ok()?;
-        is_top(&file).then(|| read_header(&file).ok())?.map(|(header, _)| header)
+        let (header, _) = is_top(&file).then(|| read_header(&file).ok())??;
+        Some(header.base.is == is && which(&header.base.path).is_ok_and(|one| one == base_is))
     };
-    let lies_over = |header: &Header| header.base.is == is && which(&header.base.path).is_ok_and(|one| one == base_is);
     for directory in [directory_of(top), directory_of(base)] {
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
             let path = entry.path();
             let is_other = entry.file_type()?.is_file() && which(&path).is_ok_and(|one| one != top_is);
-            if is_other && header_at(&path).is_some_and(|header| lies_over(&header)) {
+            if is_other && lies_over(&path) == Some(true) {
                 return Ok(Some(path));
             }
         }

@@ -339,35 +339,29 @@ fn read_map(store: &dyn Store, header: &Header) -> Result<(Own, Vec<u64>), Strin
 }
 
 impl Overlay {
-    pub(super) fn open(layered: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
+    /// `begins`: it is to be written, unless it is opened for reading only. Else it is opened to see whether it can be: no top is made, and none is
+    /// written (make.4).
+    pub(super) fn open(
+        layered: &Layered,
+        how @ (read_only, begins): (bool, bool),
+        roots: &Roots,
+    ) -> Result<Self, String> {
         if layered.is_ephemeral {
-            return Self::of_unnamed(layered, (read_only, true), roots);
+            return Self::of_unnamed(layered, how, roots);
         }
         let place = roots.place(&layered.top)?;
+        let is_new = is_to_be_made(&place)?;
+        if is_new && !begins {
+            let is_there = |error: &io::Error| error.kind() != io::ErrorKind::NotFound;
+            place.open(OFlags::RDWR).err().filter(is_there).map_or(Ok(()), |error| Err(cannot_be_made(error)))?;
+            return Self::of_unnamed(layered, how, roots);
+        }
         // The layers below a new top are held, so that they are opened once.
-        let new = if is_to_be_made(&place)? { Some(new_top(layered, read_only, roots)?) } else { None };
+        let new = if is_new { Some(new_top(layered, read_only, roots)?) } else { None };
         if let Some((_, header)) = &new {
             make_named(header, &place)?;
         }
-        Self::of_top(layered, File::open(&place, layered.access(), read_only)?, (read_only, true), roots)
-    }
-
-    /// The same, to see whether it can be: no top is made, and none is written (make.4).
-    pub(super) fn try_open(layered: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
-        if !layered.is_ephemeral {
-            let place = roots.place(&layered.top)?;
-            if !is_to_be_made(&place)? {
-                return Self::of_top(
-                    layered,
-                    File::open(&place, layered.access(), read_only)?,
-                    (read_only, false),
-                    roots,
-                );
-            }
-            let is_there = |error: &io::Error| error.kind() != io::ErrorKind::NotFound;
-            place.open(OFlags::RDWR).err().filter(is_there).map_or(Ok(()), |error| Err(cannot_be_made(error)))?;
-        }
-        Self::of_unnamed(layered, (read_only, false), roots)
+        Self::of_top(layered, File::open(&place, layered.access(), read_only)?, how, roots)
     }
 
     /// Of a top that is made without a name.
@@ -383,7 +377,7 @@ impl Overlay {
         Self::of_top(layered, opened.renamed(&layered.top), how, roots)
     }
 
-    /// Of a top that is open; `begins`: it says from now on that it may be written, unless that is so for reading only.
+    /// Of a top that is open.
     fn of_top(layered: &Layered, file: File, (read_only, begins): (bool, bool), roots: &Roots) -> Result<Self, String> {
         let (header, _) = read_header(&file)?;
         if let Some(size) = layered.size.filter(|size| *size != header.size) {
@@ -403,8 +397,18 @@ impl Overlay {
         tracing::info!(top = %layered.top.display(), %base, layers = below.files.len(), "overlay opened");
         let top = Arc::new(file);
         let layers = match roots.are_handed() {
-            true => Layers::empty(top, header, below, base), // over.2
-            false => Layers::of(top, header, below, base, read_only || !begins)?,
+            true => {
+                let own = Own::new(header.size).into();
+                Layers::new(top, header, below, base, own) // over.2
+            }
+            false => {
+                let (layers, torn) = Layers::read(top, header, below, base)?;
+                if begins && !read_only {
+                    let begun = layers.begin(&torn, |header| header.opened += 1);
+                    begun.map_err(|error| format!("it cannot be written: {error}"))?;
+                }
+                layers
+            }
         };
         Ok(Self::of(layered.clone(), layers, read_only))
     }
@@ -447,23 +451,7 @@ fn below_of(layered: &Layered, header: &Header, roots: &Roots) -> Result<(BaseAt
 }
 
 impl Layers {
-    /// Of an open top, with its content.
-    pub(super) fn of(
-        top: Arc<dyn Layer>,
-        header: Header,
-        below: Arc<Below>,
-        base: BaseAt,
-        read_only: bool,
-    ) -> Result<Self, String> {
-        let (layers, torn) = Self::read(top, header, below, base)?;
-        if !read_only {
-            let begun = layers.begin(&torn, |header| header.opened += 1);
-            begun.map_err(|error| format!("it cannot be written: {error}"))?;
-        }
-        Ok(layers)
-    }
-
-    /// The same, before it is written; where slots lie that are torn.
+    /// Of an open top, with its content; where slots lie that are torn.
     pub(super) fn read(
         top: Arc<dyn Layer>,
         header: Header,
@@ -472,12 +460,6 @@ impl Layers {
     ) -> Result<(Self, Vec<u64>), String> {
         let (own, torn) = read_map(&*top, &header)?;
         Ok((Self::new(top, header, below, base, own.into()), torn))
-    }
-
-    /// Of a top that has nothing yet.
-    pub(super) fn empty(top: Arc<dyn Layer>, header: Header, below: Arc<Below>, base: BaseAt) -> Self {
-        let own = Own::new(header.size).into();
-        Self::new(top, header, below, base, own)
     }
 
     pub(super) fn new(top: Arc<dyn Layer>, header: Header, below: Arc<Below>, base: BaseAt, own: Arc<Own>) -> Self {

@@ -32,6 +32,7 @@ use rustix::io::Errno;
 
 use super::files::{Below, DEPTH_MAX, write_new};
 use super::format::{Base, Header};
+use super::map::Own;
 use super::syntax::BaseAt;
 use super::{Layers, Overlay};
 use crate::device::Layer;
@@ -254,7 +255,8 @@ impl Overlay {
         let path = header.base.path.clone();
         tracing::info!(top = %self.layered.top.display(), frozen = %path.display(), layers = below.files.len(), "forked");
         self.is_deep.store(below.files.len() >= DEPTH_MAX, Ordering::Release); // flatten.4
-        *lock(&self.layers) = Arc::new(Layers::empty(top, header, below, path.into()));
+        let own = Own::new(header.size).into();
+        *lock(&self.layers) = Arc::new(Layers::new(top, header, below, path.into(), own));
     }
 
     /// Does something while no lane has anything under way (fork.1).

@@ -89,7 +89,7 @@ mod tests {
     fn open(directory: &Directory, words: &str, roots: &Roots) -> Result<Arc<Overlay>, String> {
         let config::Backing::Overlay(layered) = directory.parse(words)? else { panic!("{words}") };
         roots.opens("a");
-        Overlay::open(&layered, false, roots).map(Arc::new)
+        Overlay::open(&layered, (false, true), roots).map(Arc::new)
     }
 
     /// The offer of another server.

@@ -84,11 +84,11 @@ impl BackingKind for Layered {
     }
 
     fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
-        Ok(Arc::new(Overlay::open(self, read_only, roots)?))
+        Ok(Arc::new(Overlay::open(self, (read_only, true), roots)?))
     }
 
     fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
-        Ok(Arc::new(Overlay::try_open(self, read_only, roots)?))
+        Ok(Arc::new(Overlay::open(self, (read_only, false), roots)?))
     }
 }
 

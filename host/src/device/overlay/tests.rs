@@ -112,7 +112,7 @@ fn opened(files: &[Arc<Volatile>]) -> Result<Arc<Overlay>, String> {
     let below = below(files)?;
     let header = read_header(&**top)?.0;
     known(&header, &header.base.path, below.is())?;
-    let layers = Layers::of(Arc::clone(top) as _, header, below, BaseAt::File("base".into()), false)?;
+    let layers = begun(Arc::clone(top) as _, header, below)?;
     Ok(Arc::new(Overlay::of(layered(), layers, false)))
 }
 
@@ -120,4 +120,11 @@ fn opened(files: &[Arc<Volatile>]) -> Result<Arc<Overlay>, String> {
 fn layered() -> Layered {
     let (base, size, direct) = (None, None, Direct::Auto);
     Layered { base, top: "top".into(), is_ephemeral: false, size, direct, base_direct: direct }
+}
+
+/// The layers of an open top that is written from now on.
+fn begun(top: Arc<dyn Layer>, header: Header, below: Arc<Below>) -> Result<Layers, String> {
+    let (layers, torn) = Layers::read(top, header, below, BaseAt::File("base".into()))?;
+    layers.begin(&torn, |header| header.opened += 1).map_err(|error| error.to_string())?;
+    Ok(layers)
 }

@@ -18,7 +18,7 @@ use crate::kernel::buffer::Pages;
 
 fn overlay(directory: &Directory, words: &str) -> Result<Arc<Overlay>, String> {
     let config::Backing::Overlay(layered) = directory.parse(words)? else { panic!("{words}") };
-    Overlay::open(&layered, false, &Roots::default()).map(Arc::new)
+    Overlay::open(&layered, (false, true), &Roots::default()).map(Arc::new)
 }
 
 /// A block is written, as by a lane.

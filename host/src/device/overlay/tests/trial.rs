@@ -319,7 +319,7 @@ impl Trial {
         let (layers, disk) = (overlay.layers(), &self.disks[at]);
         let (header, top) = made_over(layers.below.is(), &windows(), self.made, self.faults);
         let files: Vec<_> = disk.files[..disk.files.len() - 1].iter().chain([&top]).map(Arc::clone).collect();
-        let layers = Layers::of(top, header, Arc::clone(&layers.below), BaseAt::File("base".into()), false).unwrap();
+        let layers = begun(top, header, Arc::clone(&layers.below)).unwrap();
         let overlay = Arc::new(Overlay::of(layered(), layers, false));
         let first = see(&overlay, &files);
         let floors = disk.known.floors(first.keys().copied());
