@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use fairlift::bench;
-use fairlift::config::{Backing, InUse};
+use fairlift::config::Backing;
 use fairlift_core::Duration;
 use fairlift_core::time::secs;
 use fairlift_lab::iostune::Facts;
@@ -102,7 +102,7 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
         facts.scratch = Some(shape.bytes);
     }
     if let (Backing::File(file), Some(WriteTo::Device(_))) = (&mut backing, &write_to) {
-        file.access.in_use = InUse::Allow; // it is in use by ourselves
+        file.access.may_be_in_use = true; // by ourselves
     }
     warnings.extend(busy());
     Ok(measurement(Target::Real { backing, facts, around, write_to }, warnings))

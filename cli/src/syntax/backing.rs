@@ -115,7 +115,7 @@ pub(crate) fn check(backing: &Backing) -> Result<(), String> {
 mod tests {
     use std::path::Path;
 
-    use fairlift::config::{Direct, FileAccess, FileAt, InUse, Null, Ram};
+    use fairlift::config::{Direct, FileAccess, FileAt, Null, Ram};
     use fairlift_core::Duration;
     use fairlift_core::time::us;
 
@@ -136,17 +136,17 @@ mod tests {
         assert_eq!(parse("/srv/a.img"), Ok(file("/srv/a.img")));
         assert_eq!(parse("/srv/a:b.img"), Ok(file("/srv/a:b.img")), "a path may contain a colon");
         assert_eq!(parse("/srv/a,b.img"), Ok(file("/srv/a,b.img")), "and a comma");
-        let with = |path: &str, direct, in_use| {
-            let access = FileAccess { direct, in_use, ..FileAccess::default() };
+        let with = |path: &str, direct, may_be_in_use| {
+            let access = FileAccess { direct, may_be_in_use, ..FileAccess::default() };
             Ok(Backing::from(FileAt { path: path.into(), access }))
         };
-        assert_eq!(parse("file:a.img,direct=off"), with("a.img", Direct::Off, InUse::Refuse));
+        assert_eq!(parse("file:a.img,direct=off"), with("a.img", Direct::Off, false));
         let faulty = parse("fault:a,b.toml,inner=file:c.img,direct=off").unwrap();
         let Backing::Fault(fault) = &faulty else { panic!("{faulty:?}") };
         assert_eq!(fault.path, Path::new("a,b.toml"));
-        assert_eq!(Ok(fault.inner.clone()), with("c.img", Direct::Off, InUse::Refuse));
+        assert_eq!(Ok(fault.inner.clone()), with("c.img", Direct::Off, false));
         assert_eq!(faulty.about().shown, "c.img, with faults");
-        assert_eq!(parse("file:a,b,in_use=allow,direct=on"), with("a,b", Direct::On, InUse::Allow));
+        assert_eq!(parse("file:a,b,in_use=allow,direct=on"), with("a,b", Direct::On, true));
         let access = FileAccess { is_raw: true, is_shared: true, ..FileAccess::default() };
         assert_eq!(parse("a,format=raw,shared"), Ok(Backing::from(FileAt { path: "a".into(), access })));
         assert_eq!(parse("a,shared.img"), Ok(file("a,shared.img")), "an option is a whole word");

@@ -155,8 +155,8 @@ fn check_groups(setup: &Setup, jobs: &[Job]) {
 fn allowed(backing: &Backing, read_only: bool) -> Backing {
     match backing {
         Backing::File(at) => {
-            let in_use = if read_only { config::InUse::Allow } else { at.access.in_use };
-            let access = config::FileAccess { in_use, is_raw: true, ..at.access };
+            let may_be_in_use = read_only || at.access.may_be_in_use;
+            let access = config::FileAccess { may_be_in_use, is_raw: true, ..at.access };
             config::FileAt { path: at.path.clone(), access }.into()
         }
         Backing::Fault(fault) => {

@@ -45,9 +45,11 @@ mod store;
 pub(super) mod syntax;
 mod sys;
 
+#[cfg(feature = "qcow2")]
+pub(super) use sys::lock_against_qemu;
+
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -90,7 +92,7 @@ pub(crate) struct File {
     kind: FileKind,
     direct: bool,
     way: Way,
-    /// Its part in the page cache; unset while it is read past that.
+    /// Its part in the page cache; unset while it is read past that, and where reads of that part cannot be told.
     peek: OnceLock<Peek>,
     read_only: bool,
     /// The foreign format that it begins as, without a declaration that it is raw (open.4).
@@ -112,23 +114,14 @@ enum Way {
     Helpers,
 }
 
-impl fmt::Display for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Way {
+    const fn says(&self) -> &'static str {
         match self {
-            Self::Inline => f.write_str("it lives in RAM, and is served at once"),
-            Self::Ring => f.write_str("served by the engine"),
-            Self::Helpers => f.write_str("served by helper threads"),
+            Self::Inline => "it lives in RAM, and is served at once",
+            Self::Ring => "served by the engine",
+            Self::Helpers => "served by helper threads",
         }
     }
-}
-
-/// A step of a request, as far as it matters for where it is done: ring, helper or worker.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Act {
-    Read,
-    Write,
-    Allocate,
-    Sync,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -160,20 +153,21 @@ impl File {
         let Opened { file, direct, block, size, read_only, foreign, why } = opened;
         let metadata = file.metadata().map_err(|error| error.to_string())?;
         let system = sys::file_system(&file).unwrap_or_default();
-        let in_ram = kind == FileKind::Regular && lives_in_ram(system);
+        let in_ram = kind == FileKind::Regular && matches!(system, TMPFS | RAMFS);
         let home = if kind == FileKind::Block { metadata.rdev() } else { metadata.dev() };
         let way = match kind {
             _ if in_ram => Way::Inline,
             FileKind::Regular if !is_trusted(system) => Way::Helpers,
             FileKind::Regular | FileKind::Block => Way::Ring,
         };
-        let peek = OnceLock::new();
-        if !direct && !in_ram {
-            _ = peek.set(Peek::new(&file, &metadata, size));
-        }
         let io = if direct { format!("direct, in blocks of {block}") } else { "through the page cache".into() };
-        let cached = peek.get().map_or_else(String::new, |peek| format!(", {peek}"));
-        tracing::info!(path = %path.display(), size, read_only, "opened: {io} ({why}); {way}{cached}");
+        let peek = if direct || in_ram { None } else { Peek::of(&file, &metadata, size) };
+        let cached = match &peek {
+            Some(peek) => peek.says(),
+            None if direct || in_ram => "",
+            None => ", each request",
+        };
+        tracing::info!(path = %path.display(), size, read_only, "opened: {io} ({why}); {}{cached}", way.says());
         Ok(Self {
             path: path.to_owned(),
             size: AtomicU64::new(size),
@@ -183,7 +177,7 @@ impl File {
             kind,
             direct,
             way,
-            peek,
+            peek: peek.map_or_else(OnceLock::new, OnceLock::from),
             read_only,
             foreign,
             can_punch: AtomicBool::new(true),
@@ -199,38 +193,9 @@ impl File {
         &self.file
     }
 
-    /// Whether no QEMU writes it; none will, as long as it is open.
-    #[cfg(feature = "qcow2")]
-    pub(crate) fn is_free_of_qemu(&self) -> bool {
-        sys::lock_against_qemu(&self.file)
-    }
-
-    #[cfg(feature = "qcow2")]
-    pub(crate) fn stamp(&self) -> io::Result<Stamp> {
-        Ok(stamp(&self.file.metadata()?, self.size.load(Ordering::Relaxed)))
-    }
-
     /// It is at another path from now on.
     pub(crate) fn renamed(self, path: &Path) -> Self {
         Self { path: path.to_owned(), ..self }
-    }
-
-    /// The file is only read from now on: others may have it for reading (file.3), through the page cache unless it stays `direct`.
-    pub(crate) fn is_shared_from_now_on(&self, direct: bool) {
-        sys::process_lock(&self.file, true);
-        let shared = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingLockShared);
-        let cached = || {
-            let flags = rustix::fs::fcntl_getfl(&self.file)?;
-            rustix::fs::fcntl_setfl(&self.file, flags - rustix::fs::OFlags::DIRECT)
-        };
-        let is_past = direct || !self.direct;
-        let cached = if is_past { Ok(()) } else { cached() };
-        if !is_past && let Ok(metadata) = self.file.metadata() {
-            _ = self.peek.set(Peek::new(&self.file, &metadata, self.size.load(Ordering::Relaxed)));
-        }
-        if let Err(error) = shared.map_err(io::Error::from).and(cached.map_err(Into::into)) {
-            tracing::debug!(path = %self.path.display(), %error, "it stays as it was opened");
-        }
     }
 
     /// Whether a client knows of each sync that failed (untold.1).
@@ -252,35 +217,15 @@ impl File {
     }
 
     /// How helpers are to do something; `None` if the ring does it (file.6, file.7).
-    fn by_helpers(&self, act: Act) -> Option<Order> {
-        match (&self.way, act) {
-            (Way::Ring, Act::Write) if !self.direct => Some(Order::Ordered),
+    fn by_helpers(&self, op: Op) -> Option<Order> {
+        match (&self.way, op) {
+            (Way::Ring, Op::Write) if !self.direct => Some(Order::Ordered),
             (Way::Ring | Way::Inline, _) => None,
-            (Way::Helpers, Act::Read) => Some(Order::Concurrent),
-            (Way::Helpers, Act::Write) if self.direct => Some(Order::Concurrent),
-            (Way::Helpers, Act::Write | Act::Allocate) => Some(Order::Ordered),
-            (Way::Helpers, Act::Sync) => Some(Order::Alone),
+            (Way::Helpers, Op::Read) => Some(Order::Concurrent),
+            (Way::Helpers, Op::Write) if self.direct => Some(Order::Concurrent),
+            (Way::Helpers, Op::Write | Op::Discard | Op::WriteZeroes) => Some(Order::Ordered),
+            (Way::Helpers, Op::Flush) => Some(Order::Alone),
         }
-    }
-
-    /// Reads what can be had without waiting (file.6): how many bytes; `None` if nothing can. `known`: it is taken to be there.
-    ///
-    /// # Safety
-    /// The memory is valid, and nobody else's.
-    unsafe fn read_now(&self, iovecs: &[libc::iovec], at: u64, len: u64, known: bool) -> Option<usize> {
-        // SAFETY: the memory is the caller's promise.
-        unsafe { self.peek.get()?.read(&self.file, iovecs, at, len, known) }
-    }
-
-    /// Whether the kernel says what is in the page cache before it is read (peek.4).
-    fn counts_cached(&self) -> bool {
-        matches!(self.peek.get(), Some(Peek::Counted | Peek::Resident(_)))
-    }
-
-    /// Whether all of a range is in the page cache; `Some(false)` too where only a read tells (peek.4). `None`: it is read past the cache.
-    fn has_cached(&self, at: u64, len: u64) -> Option<bool> {
-        let peek = self.peek.get().filter(|peek| !matches!(peek, Peek::Never))?;
-        Some(peek.has(&self.file, at, len).unwrap_or(false))
     }
 
     /// How many of the bytes from `at` on are the file's, not those that fill up its last sector (file.9).
@@ -396,7 +341,7 @@ impl Device for File {
     fn look_at_size(&self) -> io::Result<u64> {
         // Direct I/O reaches whole blocks only.
         let block = if self.direct { u64::from(self.block) } else { 1 };
-        open::size_of(&self.file, self.kind).map(|size| size / block * block).map_err(io::Error::other)
+        open::size_of(&self.file).map(|size| size / block * block).map_err(io::Error::other)
     }
 
     fn grow(&self, size: u64) {
@@ -500,7 +445,7 @@ static ZEROES: Zeroes = Zeroes([0; 1 << 16]);
 const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 
 /// Whether `fallocate` says that it cannot do this here.
-const fn is_unsupported(errno: i32) -> bool {
+pub(super) const fn is_unsupported(errno: i32) -> bool {
     matches!(errno, libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV)
 }
 
@@ -606,22 +551,18 @@ fn lock(file: &fs::File, read_only: bool) -> Result<(), String> {
     }
 }
 
+// The numbers of file systems are those of statfs(2).
+const TMPFS: i64 = 0x0102_1994;
+const RAMFS: i64 = 0x8584_58f6;
+
 /// Whether the file system of a disk is one that is known to keep its word: direct writes with `RWF_DSYNC` are durable (file.4), and a
 /// range that `fallocate` zeroed or punched reads as zeroes (file.5).
 fn is_trusted(system: i64) -> bool {
-    // The numbers are those of statfs(2).
     const EXT4: i64 = 0xef53;
     const XFS: i64 = 0x5846_5342;
     const BTRFS: i64 = 0x9123_683e;
     const F2FS: i64 = 0xf2f5_2010;
     matches!(system, EXT4 | XFS | BTRFS | F2FS)
-}
-
-const TMPFS: i64 = 0x0102_1994;
-const RAMFS: i64 = 0x8584_58f6;
-
-fn lives_in_ram(system: i64) -> bool {
-    matches!(system, TMPFS | RAMFS)
 }
 
 #[cfg(test)]

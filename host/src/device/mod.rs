@@ -47,7 +47,7 @@ use mem::Mem;
 backing::backings! {
     null => Null(Null),
     mem => Mem(Ram),
-    file::syntax => File(FileAt, FileAccess, Direct, InUse),
+    file::syntax => File(FileAt, FileAccess, Direct),
     model::syntax => Model(Sim, Factory),
     nbd::syntax => Nbd(Nbd, NbdAddress, NbdTls, LoadCertificates),
     rbd::syntax => Rbd(Rbd),

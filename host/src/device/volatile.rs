@@ -6,12 +6,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
-use fairlift_core::{Errno, Extent, Instant, Limits, Op, Outcome, Sector};
+use fairlift_core::{Errno, Extent, Instant, Limits, Op, Outcome, Sector, Tag};
 use fairlift_lab::Random;
 use fairlift_proving::power_cut::{Landing, Media, OnFailure, Piece, Stamp};
 
-use crate::device::lane::{Address, Io, Lane, Request};
+use crate::device::lane::{Address, Completed, Io, Lane, Request};
 use crate::device::{Device, Facts, Run};
+use crate::kernel::call::Call;
+use crate::kernel::ring::Source;
 use crate::sync::{Mutex, MutexGuard, lock};
 
 pub(crate) const SECTOR: u64 = Sector::SIZE;
@@ -254,8 +256,8 @@ impl Device for Volatile {
         "volatile".into()
     }
 
-    fn lane(self: Arc<Self>, _: Address) -> Box<dyn Lane> {
-        Box::new(OnVolatile { random: Random::new(self.seed), device: self, waiting: Vec::new() })
+    fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
+        Box::new(OnVolatile { random: Random::new(self.seed), device: self, address, waiting: Vec::new() })
     }
 
     fn run(&self, _: u64, len: u64) -> io::Result<Run> {
@@ -266,6 +268,7 @@ impl Device for Volatile {
 /// Answers in any order, late, and sometimes with an error; a write that fails may have been done in part.
 struct OnVolatile {
     device: Arc<Volatile>,
+    address: Address,
     waiting: Vec<Waiting>,
     random: Random,
 }
@@ -281,6 +284,13 @@ impl OnVolatile {
     /// One in `of`; 0: never.
     fn chance(&mut self, of: u64) -> bool {
         of > 0 && self.random.below(of) == 0
+    }
+
+    /// Is told of a request in a later turn.
+    fn later(&self, io: &mut Io<'_>, tag: Tag) {
+        let Address { disk, place, .. } = self.address;
+        // SAFETY: the call names no memory.
+        unsafe { io.ring.push(Call::Nop, Source::Io { disk, place, tag }.pack()) }
     }
 }
 
@@ -305,19 +315,18 @@ impl Lane for OnVolatile {
                 number
             });
             self.waiting.push(Waiting { request: *request, segments: mine.to_vec(), number });
+            self.later(io, request.tag);
         }
     }
 
-    fn is_by_the_clock(&self) -> bool {
-        true
-    }
-
-    fn poll(&mut self, io: &mut Io<'_>, _: Instant) {
-        for index in (0..self.waiting.len()).rev() {
+    fn completed(&mut self, io: &mut Io<'_>, _: Instant, steps: &[Completed]) {
+        for Completed { tag, .. } in steps {
             if self.random.below(3) > 0 {
+                self.later(io, *tag);
                 continue;
             }
-            let Waiting { request, segments, number } = self.waiting.swap_remove(index);
+            let index = self.waiting.iter().position(|waiting| waiting.request.tag == *tag);
+            let Waiting { request, segments, number } = self.waiting.swap_remove(index.expect("it waits"));
             let Some(number) = number else {
                 io.busy.push(request.tag);
                 continue;
@@ -350,10 +359,6 @@ impl Lane for OnVolatile {
             }
             io.ended.push((request.tag, outcome));
         }
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        (!self.waiting.is_empty()).then_some(Instant::ZERO)
     }
 
     fn in_flight(&self) -> usize {

@@ -689,11 +689,12 @@ impl DiskHandle {
     fn take_lane(&mut self, number: usize, place: usize, context: ContextId, ring: &mut Ring) {
         let Place { device: Some(device), file, .. } = &self.places[place] else { return };
         let io_timeout = self.queues.of(context).settings().io_timeout;
-        file.iter().for_each(|file| ring.set_file(*file, device.descriptor()));
         self.held[place] = Some((Arc::clone(device), *file));
         let (worker, disk, file) = (context, number, *file);
         self.lanes[place] =
             Arc::clone(device).lane(Address { worker, disk, place, file, is_beside: false, io_timeout });
+        // Once there is the lane: it says when the descriptor becomes another one.
+        file.iter().for_each(|file| ring.set_file(*file, device.descriptor()));
         self.peeks |= self.lanes[place].peeks();
         if self.lanes[place].is_by_the_clock() {
             self.timed.push(place);

@@ -51,6 +51,8 @@ pub(super) fn of(file: &fs::File, block: u32) -> Option<&'static Format> {
     found.filter(|format| format.name != "gpt" || block < 4096 && !begins(512, format.begins)) // format.2
 }
 
+const DESTROYED: &str = ": clients would see its raw bytes, and a write would destroy it";
+
 impl Format {
     /// Whether a client writes such a header on a disk of its own for good reason (format.2).
     pub(super) fn may_be_a_clients(&self) -> bool {
@@ -60,23 +62,19 @@ impl Format {
     /// The format of the file, and the remedy.
     pub(super) fn tell(&self, path: &Path) -> String {
         let (says, path) = (self.says, path.display());
-        let raw = format!("to serve its raw bytes: file:{path},format=raw");
-        match self.name {
-            "luks" => format!(
-                "{path} is {says}, and clients see its ciphertext; open it (cryptsetup open {path} NAME) and serve /dev/mapper/NAME, or {raw}"
+        let (harm, remedy) = match self.name {
+            "luks" => (
+                ", and clients see its ciphertext",
+                format!("open it (cryptsetup open {path} NAME) and serve /dev/mapper/NAME"),
             ),
-            "gpt" => format!(
-                "{path} is {says}, and clients that see sectors of 512 do not find its partitions; serve it by a loop device (losetup -b 4096 -f \
-                 --show {path}), or {raw}"
+            "gpt" => (
+                ", and clients that see sectors of 512 do not find its partitions",
+                format!("serve it by a loop device (losetup -b 4096 -f --show {path})"),
             ),
-            "qcow2" => format!(
-                "{path} is {says}: clients would see its raw bytes, and a write would destroy it; begin a disk with its content (overlay:base=qcow2:{path},top=NEW.top), or {raw}"
-            ),
-            name => format!(
-                "{path} is {says}: clients would see its raw bytes, and a write would destroy it; convert it (qemu-img convert -f {name} -O raw \
-                 {path} NEW.img), or {raw}"
-            ),
-        }
+            "qcow2" => (DESTROYED, format!("begin a disk with its content (overlay:base=qcow2:{path},top=NEW.top)")),
+            name => (DESTROYED, format!("convert it (qemu-img convert -f {name} -O raw {path} NEW.img)")),
+        };
+        format!("{path} is {says}{harm}; {remedy}, or to serve its raw bytes: file:{path},format=raw")
     }
 }
 

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use fairlift_core::queue::Segment;
 use fairlift_core::{Errno, Flags, Instant, Op, Outcome, Sector, Tag};
 
-use super::{Act, File, ZEROES, is_unsupported};
+use super::peek::Peek;
+use super::{File, ZEROES, is_unsupported};
 use crate::device::Device;
 use crate::device::lane::{Address, Completed, Io, Lane, Request, each, list_memory, place_of};
 use crate::kernel::call::{Call, Pieces, Task, Work, advance};
@@ -115,21 +116,17 @@ impl OnFile {
         let flight = &mut self.flights[usize::from(tag.0)];
         let request = flight.request.expect("a flight is filled in until it lands");
         let (at, left) = (request.at + flight.done, request.bytes - flight.done);
-        let act = match (flight.step, request.op) {
-            (Phase::Transfer, Op::Read) => Act::Read,
-            (Phase::Transfer | Phase::WriteOut, _) => Act::Write,
-            (Phase::Allocate(_), _) => Act::Allocate,
-            (Phase::Sync, _) => Act::Sync,
-        };
+        let op = if flight.step == Phase::WriteOut { Op::Write } else { request.op };
         let number = self.address.file.expect("a file is registered");
-        let by_helpers = self.file.by_helpers(act);
-        let passes_cache = act == Act::Read && request.flags.contains(Flags::MISSED);
+        let by_helpers = self.file.by_helpers(op);
+        let passes_cache = op == Op::Read && request.flags.contains(Flags::MISSED);
         let tries = passes_cache && (self.late_misses < RARE || self.late_misses.is_multiple_of(RARE));
         self.late_misses = self.late_misses.wrapping_add(u32::from(passes_cache));
-        if act == Act::Read
+        if op == Op::Read
             && (by_helpers.is_some() || tries)
+            && let Some(peek) = self.file.peek.get()
             // SAFETY: the iovecs name memory of tickets that wait for this read, and that nobody else has (engine.1).
-            && let Some(bytes) = unsafe { self.file.read_now(&flight.iovecs, at, left, false) }
+            && let Some(bytes) = unsafe { peek.read(&self.file.file, &flight.iovecs, at, left, false) }
         {
             if passes_cache && bytes as u64 == request.bytes {
                 self.late_misses = 0;
@@ -143,7 +140,7 @@ impl OnFile {
             Pieces::of(&flight.iovecs, block.filter(|block| io.ring.is_fixed(io.pool, *block))) // flight.2: the rest comes after these
         };
         let (work, bytes) = match flight.step {
-            Phase::Transfer if act == Act::Read => (Work::Read { into: memory(flight, io), at }, left),
+            Phase::Transfer if op == Op::Read => (Work::Read { into: memory(flight, io), at }, left),
             Phase::Transfer => {
                 // The queue asks it only of those that can (`Facts::fua`).
                 let flags = if request.flags.contains(Flags::FUA) { libc::RWF_DSYNC } else { 0 };
@@ -199,18 +196,14 @@ impl OnFile {
                 self.file.failed(request.op, Errno::EIO);
                 return self.land(io, tag, Outcome::Failed(Errno::EIO));
             }
-            (1.., Phase::Transfer) => {
+            (1.., step @ (Phase::Transfer | Phase::WriteOut)) => {
                 flight.done += result as u64;
                 if flight.done < request.bytes {
-                    let whole = advance(&mut flight.iovecs, result as usize);
-                    flight.iovecs.drain(..whole);
+                    if step == Phase::Transfer {
+                        let whole = advance(&mut flight.iovecs, result as usize);
+                        flight.iovecs.drain(..whole);
+                    }
                     return self.push(io, tag); // flight.2
-                }
-            }
-            (1.., Phase::WriteOut) => {
-                flight.done += result as u64;
-                if flight.done < request.bytes {
-                    return self.push(io, tag);
                 }
             }
             (_, Phase::Allocate(_)) => flight.done = request.bytes,
@@ -236,7 +229,7 @@ impl OnFile {
 
 impl Lane for OnFile {
     fn peeks(&self) -> bool {
-        self.file.has_cached(0, 1).is_some()
+        self.file.peek.get().is_some()
     }
 
     fn peek(&mut self, tickets: &mut Tickets, request: &Request, segments: &[Segment]) -> Option<bool> {
@@ -244,8 +237,9 @@ impl Lane for OnFile {
         if self.file.within(at, bytes) < bytes {
             return None; // file.9
         }
-        let is_sure = self.hits >= SURE && self.file.counts_cached();
-        if !is_sure && !self.file.has_cached(at, bytes)? {
+        let peek = self.file.peek.get()?;
+        let is_sure = self.hits >= SURE && !matches!(peek, Peek::Nowait);
+        if !is_sure && peek.has(&self.file.file, at, bytes) != Some(true) {
             self.hits = 0;
             return Some(false);
         }
@@ -253,7 +247,7 @@ impl Lane for OnFile {
         iovecs.clear();
         list_memory(tickets, segments, Op::Read, bytes, iovecs);
         // SAFETY: the iovecs name memory of tickets whose read is not submitted yet, so nobody has it but the engine (engine.1).
-        let read = unsafe { self.file.read_now(iovecs, at, bytes, true) };
+        let read = unsafe { peek.read(&self.file.file, iovecs, at, bytes, true) };
         let is_hit = read == Some(bytes as usize);
         self.hits = if is_hit { self.hits.saturating_add(1) } else { 0 };
         Some(is_hit)

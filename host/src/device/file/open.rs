@@ -24,8 +24,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, ioctl_blksszget};
 
-use super::syntax::{Direct, FileAccess, InUse};
+use super::syntax::{Direct, FileAccess};
 use super::{FileKind, format, holder, sys};
+use crate::device::Store;
 use crate::device::roots::RootedPath;
 use crate::kernel::buffer::Pages;
 
@@ -98,11 +99,11 @@ pub(super) fn open(
 fn open_somehow(
     place: &RootedPath<'_>,
     kind: FileKind,
-    FileAccess { direct, in_use, .. }: FileAccess,
+    FileAccess { direct, may_be_in_use, .. }: FileAccess,
     read_only: bool,
 ) -> Result<Opened, String> {
     // Of a regular file O_EXCL means nothing here.
-    let exclusive = if kind == FileKind::Block && in_use == InUse::Refuse { OFlags::EXCL } else { OFlags::empty() };
+    let exclusive = if kind == FileKind::Block && !may_be_in_use { OFlags::EXCL } else { OFlags::empty() };
     let access = |error: io::Error| match error.kind() {
         io::ErrorKind::ResourceBusy if !exclusive.is_empty() => in_use_message(place),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem if !read_only => {
@@ -127,7 +128,7 @@ fn open_somehow(
     let cached = |why: String| {
         let file = open(OFlags::empty()).map_err(access)?;
         sys::read_ahead(&file, false); // open.5
-        let size = size_of(&file, kind)?;
+        let size = size_of(&file)?;
         let block = cached_block(&file, kind);
         Ok(Opened { file, direct: false, block, size, read_only, foreign: None, why })
     };
@@ -136,7 +137,7 @@ fn open_somehow(
     }
     let why_not = match open(OFlags::DIRECT) {
         Ok(file) => {
-            let size = size_of(&file, kind)?;
+            let size = size_of(&file)?;
             match direct_block(&file, kind, size) {
                 Ok((block, why)) => {
                     return Ok(Opened { file, direct: true, block, size, read_only, foreign: None, why });
@@ -162,7 +163,7 @@ pub(super) fn adopt(
 ) -> Result<Opened, String> {
     let flags = rustix::fs::fcntl_getfl(&file).map_err(|error| error.to_string())?;
     let is_read_only = flags & OFlags::RWMODE == OFlags::RDONLY;
-    let size = size_of(&file, kind)?;
+    let size = size_of(&file)?;
     let direct = flags.contains(OFlags::DIRECT);
     let block = if direct { direct_block(&file, kind, size)?.0 } else { cached_block(&file, kind) };
     let foreign = format::of(&file, block).filter(|_| !access.is_raw).map(|format| format.tell(path));
@@ -204,7 +205,7 @@ fn direct_block(file: &fs::File, kind: FileKind, size: u64) -> Result<(u32, Stri
 fn tried(file: &fs::File) -> Result<u32, String> {
     let mut memory = Pages::new(sys::PAGE as usize);
     for block in [512, 4096] {
-        match file.read_at(&mut memory.bytes_mut()[..block as usize], 0) {
+        match FileExt::read_at(file, &mut memory.bytes_mut()[..block as usize], 0) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
             // Requests will meet any other fault of it, too.
             _ => return Ok(block),
@@ -213,11 +214,8 @@ fn tried(file: &fs::File) -> Result<u32, String> {
     Err("a direct read was refused".into())
 }
 
-pub(super) fn size_of(file: &fs::File, kind: FileKind) -> Result<u64, String> {
-    let size = match kind {
-        FileKind::Regular => file.metadata().map_err(|error| error.to_string())?.len(),
-        FileKind::Block => io::Seek::seek(&mut &*file, io::SeekFrom::End(0)).map_err(|error| error.to_string())?,
-    };
+pub(super) fn size_of(file: &fs::File) -> Result<u64, String> {
+    let size = Store::len(file).map_err(|error| error.to_string())?;
     if size == 0 {
         return Err("is empty: a disk image has the size of the disk".into());
     }

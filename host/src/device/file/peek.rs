@@ -18,17 +18,17 @@
 //! peek.5  Of such a file the kernel reads nothing ahead. Data fetched ahead for a sequential reader would be charged to nobody, and that
 //!         reader would have the disk for itself. Clients read ahead by themselves: guests have page caches.
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::thread::CapabilitySet;
+
 use super::open::SQUASHFS;
 use super::sys::{self, Mapping};
 
 pub(super) enum Peek {
-    Never,
     /// peek.1
     Nowait,
     /// peek.4
@@ -37,47 +37,42 @@ pub(super) enum Peek {
     Resident(Mapping),
 }
 
-impl fmt::Display for Peek {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Never => "each request",
-            Self::Nowait => "cached data at once (RWF_NOWAIT)",
-            Self::Counted => "cached data at once (cachestat)",
-            Self::Resident(_) => "cached data at once (mincore)",
-        })
-    }
-}
-
 impl Peek {
-    pub(super) fn new(file: &fs::File, metadata: &fs::Metadata, size: u64) -> Self {
-        let found = Self::of(file, metadata, size);
+    /// The way to look at a file's part of the page cache; `None`: there is none, and the kernel may read ahead.
+    pub(super) fn of(file: &fs::File, metadata: &fs::Metadata, size: u64) -> Option<Self> {
+        let found = Self::find(file, metadata, size);
         let is_squashfs = || sys::file_system(file).is_ok_and(|system| system == SQUASHFS);
-        sys::read_ahead(file, matches!(found, Self::Never) && !is_squashfs()); // peek.5, open.5
+        sys::read_ahead(file, found.is_none() && !is_squashfs()); // peek.5, open.5
         found
     }
 
-    fn of(file: &fs::File, metadata: &fs::Metadata, size: u64) -> Self {
+    fn find(file: &fs::File, metadata: &fs::Metadata, size: u64) -> Option<Self> {
         if is_fuse(file) {
-            return Self::Never;
+            return None;
         }
         let mut byte = [0u8; 1];
         let iovec = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
         // SAFETY: the memory is ours, and outlives the call.
         let tried = unsafe { sys::read(file, &[iovec], 0, libc::RWF_NOWAIT) };
         if tried.map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |_| true) {
-            return if sys::cached_pages(file, 0, 1).is_ok() { Self::Counted } else { Self::Nowait };
+            return Some(if sys::cached_pages(file, 0, 1).is_ok() { Self::Counted } else { Self::Nowait });
         }
-        let mapping = (may_know(metadata) && is_of_kernel(metadata.dev(), 0)).then(|| Mapping::new(file, size));
-        match mapping {
-            Some(Ok(mapping)) => Self::Resident(mapping),
-            Some(Err(_)) | None => Self::Never,
+        let may_ask = may_know(metadata) && is_of_kernel(metadata.dev(), 0);
+        may_ask.then(|| Mapping::new(file, size).ok().map(Self::Resident)).flatten()
+    }
+
+    pub(super) const fn says(&self) -> &'static str {
+        match self {
+            Self::Nowait => ", cached data at once (RWF_NOWAIT)",
+            Self::Counted => ", cached data at once (cachestat)",
+            Self::Resident(_) => ", cached data at once (mincore)",
         }
     }
 
-    /// Whether all of a range is cached; `None`: that is not known before it is read (peek.4), or never.
+    /// Whether all of a range is cached; `None`: that is not known before it is read (peek.4).
     pub(super) fn has(&self, file: &fs::File, at: u64, len: u64) -> Option<bool> {
         match self {
-            Self::Never | Self::Nowait => None,
+            Self::Nowait => None,
             Self::Counted => Some(sys::cached_pages(file, at, len).is_ok_and(|pages| pages == sys::pages_of(at, len))),
             Self::Resident(mapping) => Some(mapping.is_resident(at, len)),
         }
@@ -96,7 +91,6 @@ impl Peek {
         known: bool,
     ) -> Option<usize> {
         let flags = match self {
-            Self::Never => return None,
             Self::Nowait | Self::Counted => libc::RWF_NOWAIT,
             Self::Resident(_) => 0,
         };
@@ -117,15 +111,11 @@ fn is_fuse(file: &fs::File) -> bool {
 
 /// Whether the kernel tells us the truth about a file's pages (peek.3).
 fn may_know(metadata: &fs::Metadata) -> bool {
-    const CAP_FOWNER: u32 = 3;
     let all_users = || {
         fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
     };
-    let for_all_owners = || {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set >> CAP_FOWNER & 1 == 1)
-    };
+    let sets = || rustix::thread::capabilities(None);
+    let for_all_owners = || sets().is_ok_and(|sets| sets.effective.contains(CapabilitySet::FOWNER));
     all_users() && (metadata.uid() == rustix::process::geteuid().as_raw() || for_all_owners())
 }
 

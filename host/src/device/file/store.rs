@@ -3,10 +3,12 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::Ordering;
 
 use fairlift_core::{Flags, Outcome};
-use rustix::fs::SeekFrom;
+use rustix::fs::{FlockOperation, OFlags, SeekFrom, fcntl_getfl, fcntl_setfl, flock};
 
+use super::peek::Peek;
 use super::{File, sys};
 use crate::device::{Inline, Store};
 
@@ -60,7 +62,19 @@ impl Store for File {
     }
 
     fn becomes_base(&self, direct: bool) {
-        self.is_shared_from_now_on(direct);
+        sys::process_lock(&self.file, true); // file.3
+        let shared = flock(&self.file, FlockOperation::NonBlockingLockShared);
+        let mut cached = Ok(());
+        if self.direct && !direct {
+            cached = fcntl_getfl(&self.file).and_then(|flags| fcntl_setfl(&self.file, flags - OFlags::DIRECT));
+            let size = self.size.load(Ordering::Relaxed);
+            if let Some(peek) = self.file.metadata().ok().and_then(|metadata| Peek::of(&self.file, &metadata, size)) {
+                _ = self.peek.set(peek);
+            }
+        }
+        if let Err(error) = shared.and(cached) {
+            tracing::debug!(path = %self.path.display(), %error, "it stays as it was opened");
+        }
     }
 
     fn file(&self) -> Option<&fs::File> {

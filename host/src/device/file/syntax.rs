@@ -31,8 +31,9 @@ impl FileAt {
 pub struct FileAccess {
     /// Whether the page cache is bypassed.
     pub direct: Direct,
-    /// Whether a block device is taken that is mounted, or held by another program.
-    pub in_use: InUse,
+    /// Whether a block device is taken that is mounted, or held by another program: two that write to one device destroy what is on it, and a
+    /// reader beside a writer sees halves of changes.
+    pub may_be_in_use: bool,
     /// Whether a file is taken that begins as an image of another format does: its bytes are served as they are.
     pub is_raw: bool,
     /// Whether it is taken though another export writes to the same bytes.
@@ -71,16 +72,6 @@ impl Direct {
     }
 }
 
-/// The treatment of a block device that is mounted, or that another program holds.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum InUse {
-    /// It is refused: two that write to one device destroy what is on it, and a reader beside a writer sees halves of changes.
-    #[default]
-    Refuse,
-    /// It is taken all the same.
-    Allow,
-}
-
 pub(in crate::device) const SYNTAX: Syntax = Syntax {
     schemes: &["file"],
     form: "file:PATH",
@@ -91,7 +82,7 @@ pub(in crate::device) const SYNTAX: Syntax = Syntax {
 impl BackingKind for FileAt {
     fn about(&self) -> About<'_> {
         let direct = self.access.direct.option("direct", Direct::Auto);
-        let in_use = if self.access.in_use == InUse::Allow { ",in_use=allow" } else { "" };
+        let in_use = if self.access.may_be_in_use { ",in_use=allow" } else { "" };
         let raw = if self.access.is_raw { ",format=raw" } else { "" };
         let shared = if self.access.is_shared { ",shared" } else { "" };
         let name = format!("file:{}", self.path.display());
@@ -142,12 +133,17 @@ impl Forks for FileAt {
 fn parse(text: &str, _: &Outside) -> Result<Backing, String> {
     let (mut path, mut access, mut given) = (text, FileAccess::default(), Vec::new());
     while let Some((before, option)) = path.rsplit_once(',') {
-        let (key, value) = option.split_once('=').unwrap_or((option, ""));
-        match (key, option.contains('=')) {
-            ("direct", true) => access.direct = Direct::parse(value)?,
-            ("in_use", true) => access.in_use = parse_in_use(value)?,
-            ("format", true) => access.is_raw = parse_format(value)?,
-            ("shared", false) => access.is_shared = true,
+        let (key, value) = option.split_once('=').map_or((option, None), |(key, value)| (key, Some(value)));
+        match (key, value) {
+            ("direct", Some(word)) => access.direct = Direct::parse(word)?,
+            ("in_use", Some("refuse")) => {}
+            ("in_use", Some("allow")) => access.may_be_in_use = true,
+            ("in_use", Some(other)) => return Err(format!("in_use takes refuse or allow, not \"{other}\"")),
+            ("format", Some("raw")) => access.is_raw = true,
+            ("format", Some(other)) => {
+                return Err(format!("format takes raw, for only raw images are served, not \"{other}\""));
+            }
+            ("shared", None) => access.is_shared = true,
             _ => break,
         }
         if given.contains(&key) {
@@ -163,19 +159,4 @@ fn parse(text: &str, _: &Outside) -> Result<Backing, String> {
         return Err("a path cannot contain a NUL character".into());
     }
     Ok(FileAt { path: path.into(), access }.into())
-}
-
-fn parse_format(word: &str) -> Result<bool, String> {
-    match word {
-        "raw" => Ok(true),
-        other => Err(format!("format takes raw, for only raw images are served, not \"{other}\"")),
-    }
-}
-
-fn parse_in_use(word: &str) -> Result<InUse, String> {
-    match word {
-        "refuse" => Ok(InUse::Refuse),
-        "allow" => Ok(InUse::Allow),
-        other => Err(format!("in_use takes refuse or allow, not \"{other}\"")),
-    }
 }

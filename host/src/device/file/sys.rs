@@ -36,7 +36,7 @@ pub(super) fn process_lock(file: &File, shared: bool) -> bool {
 ///
 /// QEMU locks one byte for each thing that it does, and another for each that nobody else may (`block/file-posix.c`).
 #[cfg(feature = "qcow2")]
-pub(super) fn lock_against_qemu(file: &File) -> bool {
+pub(in crate::device) fn lock_against_qemu(file: &File) -> bool {
     const READS: i64 = 100;
     const WRITES: i64 = 101;
     const NOBODY_WRITES: i64 = 201;

@@ -1,4 +1,4 @@
-//! Claims: which blocks are being written for the first time, and by whom. Pure.
+//! Claims: which blocks are being written for the first time, and by whom; and which flush writes the map. Pure.
 //!
 //! A first write of 512 bytes reads its block from below, and writes the whole of it. If another write of the same block came in between,
 //! it would be lost. So a request that changes where a block is has its blocks alone, on all workers. Example: A writes sector 0, B sector
@@ -9,51 +9,49 @@
 //!          it, has left its bytes in the file; they may land behind those of a first write that was under way beside it, which
 //!          then shows them. Zeroes that were asked for later must come after both.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Range;
+
+/// The map, claimed as blocks beyond any disk: one flush at a time writes it (overlay.3). Another one that found no page to write, because the
+/// first has taken them, would answer before they are on the disk.
+pub(super) const MAP: Range<u64> = u64::MAX - 1..u64::MAX;
 
 /// Claims that are held, and that wait; `K` identifies the waiter.
 #[derive(Debug)]
 pub(super) struct Claims<K> {
     /// By their first block: they do not overlap. How they end.
     held: BTreeMap<u64, u64>,
-    waiting: VecDeque<(Range<u64>, K)>,
+    waiting: Vec<(Range<u64>, K)>,
 }
 
 impl<K> Default for Claims<K> {
     fn default() -> Self {
-        Self { held: BTreeMap::new(), waiting: VecDeque::new() }
+        Self { held: BTreeMap::new(), waiting: Vec::new() }
     }
 }
 
-impl<K> Claims<K> {
+impl<K: Copy> Claims<K> {
     /// Claims blocks; whether they are had. If not, [`release`](Self::release) will tell.
     pub(super) fn claim(&mut self, blocks: Range<u64>, who: K) -> bool {
         let waits = self.is_held(&blocks) || self.waiting.iter().any(|(before, _)| overlap(before, &blocks));
         if waits {
-            self.waiting.push_back((blocks, who));
+            self.waiting.push((blocks, who));
         } else {
             self.held.insert(blocks.start, blocks.end);
         }
         !waits
     }
 
-    /// Gives a claim back; those that have theirs now are put into `granted`.
-    pub(super) fn release(&mut self, blocks: &Range<u64>, granted: &mut Vec<K>) {
+    /// Gives a claim back; those that have theirs now.
+    pub(super) fn release(&mut self, blocks: &Range<u64>) -> Vec<K> {
         assert_eq!(self.held.remove(&blocks.start), Some(blocks.end), "a claim is held until it is released");
-        if self.waiting.is_empty() {
-            return;
-        }
-        let mut still: VecDeque<(Range<u64>, K)> = VecDeque::new();
+        let mut granted = Vec::new();
         for (wanted, who) in std::mem::take(&mut self.waiting) {
-            if self.is_held(&wanted) || still.iter().any(|(before, _)| overlap(before, &wanted)) {
-                still.push_back((wanted, who));
-            } else {
-                self.held.insert(wanted.start, wanted.end);
+            if self.claim(wanted, who) {
                 granted.push(who);
             }
         }
-        self.waiting = still;
+        granted
     }
 
     pub(super) fn is_held(&self, blocks: &Range<u64>) -> bool {
@@ -79,13 +77,9 @@ mod tests {
         assert!(!claims.claim(3..8, 'c'), "a has block 3");
         assert!(!claims.claim(4..5, 'e'), "c waits for it");
         assert!(!claims.claim(7..8, 'd'), "c waits for it");
-        let mut granted = Vec::new();
-        claims.release(&(8..9), &mut granted);
-        assert!(granted.is_empty());
-        claims.release(&(0..4), &mut granted);
-        assert_eq!(granted, ['c']);
-        claims.release(&(3..8), &mut granted);
-        assert_eq!(granted, ['c', 'e', 'd']);
+        assert!(claims.release(&(8..9)).is_empty());
+        assert_eq!(claims.release(&(0..4)), ['c']);
+        assert_eq!(claims.release(&(3..8)), ['e', 'd']);
     }
 
     /// claim.1, against two loops.
@@ -104,7 +98,7 @@ mod tests {
                     }
                 } else if !held.is_empty() {
                     let one: usize = held.swap_remove(random.below(held.len() as u64) as usize);
-                    claims.release(&all[one], &mut held);
+                    held.append(&mut claims.release(&all[one]));
                 }
                 for (at, one) in held.iter().enumerate() {
                     assert!(held[..at].iter().all(|other| !overlap(&all[*one], &all[*other])));
@@ -113,7 +107,7 @@ mod tests {
             let mut had = 0;
             while let Some(one) = held.pop() {
                 had += 1;
-                claims.release(&all[one], &mut held);
+                held.append(&mut claims.release(&all[one]));
             }
             assert!(claims.held.is_empty() && claims.waiting.is_empty(), "{had} were left");
         }

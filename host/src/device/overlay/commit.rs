@@ -17,7 +17,6 @@ use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,6 +26,7 @@ use super::format::{BLOCK, Fingerprint, Header, PAGE_BLOCKS, data_offset, file_l
 use super::map::BlockState;
 use super::shift::{GoesOn, PIECE, SETTLE, Shifted, open_alone, open_top};
 use crate::device::file::syntax::Direct;
+use crate::device::handed;
 use crate::device::roots::{Roots, directory_of};
 use crate::device::{Device as _, Layer};
 use crate::kernel::buffer::Pages;
@@ -37,36 +37,38 @@ use crate::sync::lock;
 /// # Errors
 /// One of the two is in use, the base is not as it was or has another size, another top lies over it, or a file cannot be read or written.
 pub fn commit(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
-    let of_top = |why: String| format!("{}: {why}", top.display());
-    let (file, header) = open_top(top).map_err(of_top)?;
+    commit_top(top, goes_on).map_err(|why| format!("{}: {why}", top.display()))
+}
+
+fn commit_top(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
+    let (file, header) = open_top(top)?;
     let base = header.base.path.clone();
     if let Fingerprint::Image { .. } | Fingerprint::Named { .. } = header.base.is {
-        return Err(of_top(format!(
+        return Err(format!(
             "its base {} is read, and not written: only a file or a top is. Serve the disk, and make an image of it (qemu-img convert \
              nbd:… NEW.img)",
             header.base.at()
-        )));
+        ));
     }
-    let opened = open_base(&base).map_err(|why| of_top(format!("its base {}: {why}", base.display())));
-    let (below, lower) = opened?;
-    known(&header, &base, below.is()).map_err(of_top)?;
+    let (below, lower) = open_base(&base).map_err(|why| format!("its base {}: {why}", base.display()))?;
+    known(&header, &base, below.is())?;
     if below.size != header.size {
-        return Err(of_top(format!(
+        return Err(format!(
             "its disk has {} bytes, and its base {} has {}: a disk that was made larger (size=) cannot be written into its base",
             header.size,
             base.display(),
             below.size
-        )));
+        ));
     }
-    if let Some(other) = other_over((top, &base), below.is()).map_err(|error| of_top(error.to_string()))? {
-        return Err(of_top(format!(
+    if let Some(other) = other_over((top, &base), below.is()).map_err(|error| error.to_string())? {
+        return Err(format!(
             "{} lies over {} too, and would be refused once that is written: delete it, or put it over a copy (fairlift overlay rebase)",
             other.display(),
             base.display()
-        )));
+        ));
     }
-    let (layers, torn) = Layers::read(file, header, Arc::new(below), base.into()).map_err(of_top)?;
-    write_into((&layers, &torn), &lower, goes_on).map_err(|error| of_top(error.to_string()))
+    let (layers, torn) = Layers::read(file, header, Arc::new(below), base.into())?;
+    write_into((&layers, &torn), &lower, goes_on).map_err(|error| error.to_string())
 }
 
 /// The message for a top whose commit was begun and has not ended.
@@ -104,19 +106,19 @@ fn open_base(path: &Path) -> Result<(Below, Lower), String> {
 
 /// Another top over a base that is this now, in the directory of the top or of the base (into.4).
 fn other_over((top, base): (&Path, &Path), is: Fingerprint) -> io::Result<Option<PathBuf>> {
-    let inode = |path: &Path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
-    let (top_is, base_is) = (inode(top)?, inode(base)?);
-    let header_at = |path: &Path| -> Option<Header> {
+    let which = |path: &Path| fs::metadata(path).map(|metadata| handed::of(&metadata));
+    let (top_is, base_is) = (which(top)?, which(base)?);
+    let lies_over = |path: &Path| -> Option<bool> {
         let file = fs::File::open(path).ok()?;
-        is_top(&file).then(|| read_header(&file).ok())?.map(|(header, _)| header)
+        let (header, _) = is_top(&file).then(|| read_header(&file).ok())??;
+        Some(header.base.is == is && which(&header.base.path).is_ok_and(|one| one == base_is))
     };
-    let lies_over = |header: &Header| header.base.is == is && inode(&header.base.path).is_ok_and(|one| one == base_is);
     for directory in [directory_of(top), directory_of(base)] {
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
             let path = entry.path();
-            let is_other = entry.file_type()?.is_file() && inode(&path).is_ok_and(|one| one != top_is);
-            if is_other && header_at(&path).is_some_and(|header| lies_over(&header)) {
+            let is_other = entry.file_type()?.is_file() && which(&path).is_ok_and(|one| one != top_is);
+            if is_other && lies_over(&path) == Some(true) {
                 return Ok(Some(path));
             }
         }
@@ -174,7 +176,7 @@ impl Lower {
                 is()
             }
             Self::Top { layers, .. } => {
-                layers.close()?;
+                layers.close(|_| ())?;
                 Ok(lock(&layers.header).fingerprint())
             }
         }
@@ -206,7 +208,7 @@ pub(super) fn write_into((layers, torn): (&Layers, &[u64]), lower: &Lower, goes_
         while at < end {
             if !goes_on(at, layers.size) {
                 lower.close()?;
-                layers.close()?;
+                layers.close(|_| ())?;
                 return Ok(Shifted::Stopped);
             }
             let len = (end - at).min(if *state == BlockState::Data { PIECE } else { u64::MAX });
@@ -229,7 +231,7 @@ pub(super) fn write_into((layers, torn): (&Layers, &[u64]), lower: &Lower, goes_
     all.into_iter().for_each(|(blocks, _)| layers.own.set(blocks, BlockState::Absent));
     layers.flush()?;
     layers.top.discard(data_offset(layers.size), file_len(layers.size) - data_offset(layers.size))?; // into.3
-    layers.close_as(|header| {
+    layers.close(|header| {
         header.base.is = is;
         header.commits = false;
     })?;

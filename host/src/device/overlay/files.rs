@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock, Weak};
@@ -27,13 +27,13 @@ use super::format::{
     BLOCK, Base, Fingerprint, Header, Id, MAGIC, PageImage, SIZE_MAX, SLOTS, Slots, data_offset, file_len,
     header_offset, headers, page, page_offset, pages, slot_offset,
 };
-use super::gate::FlushGate;
-use super::map::{Merged, Own};
+use super::map::{LayerMap, Own};
 use super::pause::Pause;
 use super::syntax::{BaseAt, Layered};
 use super::{Layers, Overlay};
 use crate::device::file::syntax::{Direct, FileAccess};
 use crate::device::file::{File, stamp};
+use crate::device::handed;
 use crate::device::roots::{RootedPath, Roots};
 use crate::device::{Backing, Device, Layer, Sharing, Store};
 use crate::kernel::buffer::Pages;
@@ -42,18 +42,12 @@ use crate::sync::{Mutex, lock};
 /// How many tops may lie over each other, with the one that is written.
 pub(super) const DEPTH_MAX: usize = 8;
 
-#[derive(Clone, Copy, Default)]
-pub(super) struct Access {
-    pub(super) top: Direct,
-    pub(super) base: Direct,
-    pub(super) is_ephemeral: bool,
-}
-
 /// The layers below a top: a base, and tops over it.
 pub(super) struct Below {
     /// From the bottom: the base is the first.
     pub(super) files: Vec<LayerFile>,
-    pub(super) map: Merged,
+    /// Of the layers over the base, from the lowest.
+    pub(super) maps: Vec<LayerMap>,
     pub(super) base_size: u64,
     /// Where the lowest of the files is.
     pub(super) lowest: BaseAt,
@@ -140,7 +134,7 @@ impl Below {
         }
         let place = roots.place(path).map_err(of_base)?;
         let metadata = place.metadata().map_err(|error| of_base(error.to_string()))?;
-        let key = (Sharing::File(metadata.dev(), metadata.ino()), direct);
+        let key = (handed::of(&metadata), direct);
         if let Some(open) = there(&OPEN, &key)
             && (matches!(open.is(), Fingerprint::Top { .. }) || open.is() == raw(&metadata, open.size))
         {
@@ -166,7 +160,7 @@ impl Below {
     /// A top that was open becomes a base: others that lie over it find it by its file (make.2).
     pub(super) fn known_as(self: &Arc<Self>, store: &dyn Store, direct: Direct) {
         if let Some(Ok(metadata)) = store.file().map(fs::File::metadata) {
-            keep(&OPEN, (Sharing::File(metadata.dev(), metadata.ino()), direct), self);
+            keep(&OPEN, (handed::of(&metadata), direct), self);
         }
     }
 
@@ -179,17 +173,17 @@ impl Below {
     /// A base that lies over nothing.
     pub(super) fn base(file: Arc<dyn Layer>, is: Fingerprint, size: u64, lowest: BaseAt) -> Self {
         let files = vec![LayerFile { file, offset: 0, is }];
-        Self { files, map: Merged::default(), base_size: size, lowest, size }
+        Self { files, maps: Vec::new(), base_size: size, lowest, size }
     }
 
     /// The same with a top over it, which nobody writes any more.
-    pub(super) fn with(&self, top: Arc<dyn Layer>, header: &Header, own: &Own) -> Self {
+    pub(super) fn with(&self, top: Arc<dyn Layer>, header: &Header, own: Arc<Own>) -> Self {
         // A top that was put over a longer disk ends where it did (shift.2).
-        let beyond = header.size.div_ceil(BLOCK)..self.size.div_ceil(BLOCK);
-        let map = Merged::over(&self.map, own, self.files.len() as u8, &beyond);
+        let map = LayerMap { own, blocks: header.size.div_ceil(BLOCK) };
+        let maps = self.maps.iter().cloned().chain([map]).collect();
         let layer = LayerFile { file: top, offset: data_offset(header.size), is: header.fingerprint() };
         let files = self.files.iter().cloned().chain([layer]).collect();
-        Self { files, map, base_size: self.base_size, lowest: self.lowest.clone(), size: header.size }
+        Self { files, maps, base_size: self.base_size, lowest: self.lowest.clone(), size: header.size }
     }
 
     /// By what it is known, whatever lies below the highest of its files.
@@ -214,7 +208,7 @@ impl Below {
         if below.files.len() >= DEPTH_MAX {
             return Err(format!("more than {DEPTH_MAX} overlays lie over each other"));
         }
-        Ok(below.with(file, header, &own))
+        Ok(below.with(file, header, own.into()))
     }
 }
 
@@ -345,51 +339,45 @@ fn read_map(store: &dyn Store, header: &Header) -> Result<(Own, Vec<u64>), Strin
 }
 
 impl Overlay {
-    pub(super) fn open(layered: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
+    /// `begins`: it is to be written, unless it is opened for reading only. Else it is opened to see whether it can be: no top is made, and none is
+    /// written (make.4).
+    pub(super) fn open(
+        layered: &Layered,
+        how @ (read_only, begins): (bool, bool),
+        roots: &Roots,
+    ) -> Result<Self, String> {
         if layered.is_ephemeral {
-            return Self::of_unnamed(layered, (read_only, true), roots);
+            return Self::of_unnamed(layered, how, roots);
         }
         let place = roots.place(&layered.top)?;
-        // Held, so that the files below a new top are opened once.
-        let _below = match is_to_be_made(&place)? {
-            true if roots.are_handed() => return Err("is not there, and the running server has it: put it back".into()),
-            true => Some(NewFile::of(layered, read_only, roots)?.make(&place)?),
-            false => None,
-        };
-        Self::of_top(layered, open_file(layered, &place, read_only)?, (read_only, true), roots)
-    }
-
-    /// The same, to see whether it can be: no top is made, and none is written (make.4).
-    pub(super) fn try_open(layered: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
-        if !layered.is_ephemeral {
-            let place = roots.place(&layered.top)?;
-            if !is_to_be_made(&place)? {
-                return Self::of_top(layered, open_file(layered, &place, read_only)?, (read_only, false), roots);
-            }
+        let is_new = is_to_be_made(&place)?;
+        if is_new && !begins {
             let is_there = |error: &io::Error| error.kind() != io::ErrorKind::NotFound;
             place.open(OFlags::RDWR).err().filter(is_there).map_or(Ok(()), |error| Err(cannot_be_made(error)))?;
+            return Self::of_unnamed(layered, how, roots);
         }
-        Self::of_unnamed(layered, (read_only, false), roots)
+        // The layers below a new top are held, so that they are opened once.
+        let new = if is_new { Some(new_top(layered, read_only, roots)?) } else { None };
+        if let Some((_, header)) = &new {
+            make_named(header, &place)?;
+        }
+        Self::of_top(layered, File::open(&place, layered.access(), read_only)?, how, roots)
     }
 
     /// Of a top that is made without a name.
     fn of_unnamed(layered: &Layered, how: (bool, bool), roots: &Roots) -> Result<Self, String> {
         if let Some(file) = roots.unnamed()? {
-            let access = FileAccess { direct: layered.direct, is_raw: true, ..FileAccess::default() };
-            return Self::of_top(layered, File::unnamed(&layered.top, file, access, how.0)?, how, roots);
+            return Self::of_top(layered, File::unnamed(&layered.top, file, layered.access(), how.0)?, how, roots);
         }
-        let new = NewFile::of(layered, how.0, roots)?;
-        let file = roots.place(layered.directory())?.make_unnamed().and_then(|file| {
-            new.write(&file)?;
-            Ok(file)
-        });
-        let file = file.map_err(cannot_be_made)?;
+        let (_below, header) = new_top(layered, how.0, roots)?;
+        let made = roots.place(layered.directory())?.make_unnamed();
+        let file = made.and_then(|file| write_new(&file, &header).map(|()| file)).map_err(cannot_be_made)?;
         let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let opened = open_file(layered, &RootedPath::anywhere(&place), false)?;
+        let opened = File::open(&RootedPath::anywhere(&place), layered.access(), false)?;
         Self::of_top(layered, opened.renamed(&layered.top), how, roots)
     }
 
-    /// Of a top that is open; `begins`: it says from now on that it may be written, unless that is so for reading only.
+    /// Of a top that is open.
     fn of_top(layered: &Layered, file: File, (read_only, begins): (bool, bool), roots: &Roots) -> Result<Self, String> {
         let (header, _) = read_header(&file)?;
         if let Some(size) = layered.size.filter(|size| *size != header.size) {
@@ -407,36 +395,37 @@ impl Overlay {
             tracing::warn!(%top, "{}", super::commit::under_way(&top));
         }
         tracing::info!(top = %layered.top.display(), %base, layers = below.files.len(), "overlay opened");
-        let access = Access { top: layered.direct, base: layered.base_direct, is_ephemeral: layered.is_ephemeral };
         let top = Arc::new(file);
         let layers = match roots.are_handed() {
-            true => Layers::empty(top, header, below, base), // over.2
-            false => Layers::of(top, header, below, base, read_only || !begins)?,
+            true => {
+                let own = Own::new(header.size).into();
+                Layers::new(top, header, below, base, own) // over.2
+            }
+            false => {
+                let (layers, torn) = Layers::read(top, header, below, base)?;
+                if begins && !read_only {
+                    let begun = layers.begin(&torn, |header| header.opened += 1);
+                    begun.map_err(|error| format!("it cannot be written: {error}"))?;
+                }
+                layers
+            }
         };
-        Ok(Self::of(layered.top.clone(), layers, access, read_only))
+        Ok(Self::of(layered.clone(), layers, read_only))
     }
 
-    pub(super) fn of(path: PathBuf, layers: Layers, access: Access, read_only: bool) -> Self {
+    pub(super) fn of(layered: Layered, layers: Layers, read_only: bool) -> Self {
         Self {
-            path,
+            layered,
             base: Arc::clone(&layers.below.files[0].file),
             layers: Mutex::new(Arc::new(layers)),
-            access,
             read_only,
             claims: Mutex::new(Claims::default()),
-            gate: Mutex::new(FlushGate::default()),
             pause: Pause::default(),
             is_deep: AtomicBool::new(false),
             is_flattened: AtomicBool::new(false),
             alone: Mutex::new(()),
-            faults: Default::default(),
         }
     }
-}
-
-fn open_file(layered: &Layered, place: &RootedPath<'_>, read_only: bool) -> Result<File, String> {
-    let access = FileAccess { direct: layered.direct, is_raw: true, ..FileAccess::default() };
-    File::open(place, access, read_only)
 }
 
 /// The layers below a top, and the place where they were found: the given one, if the top lies over it. After forks the given one is at the
@@ -462,23 +451,7 @@ fn below_of(layered: &Layered, header: &Header, roots: &Roots) -> Result<(BaseAt
 }
 
 impl Layers {
-    /// Of an open top, with its content.
-    pub(super) fn of(
-        top: Arc<dyn Layer>,
-        header: Header,
-        below: Arc<Below>,
-        base: BaseAt,
-        read_only: bool,
-    ) -> Result<Self, String> {
-        let (layers, torn) = Self::read(top, header, below, base)?;
-        if !read_only {
-            let begun = layers.begin(&torn, |header| header.opened += 1);
-            begun.map_err(|error| format!("it cannot be written: {error}"))?;
-        }
-        Ok(layers)
-    }
-
-    /// The same, before it is written; where slots lie that are torn.
+    /// Of an open top, with its content; where slots lie that are torn.
     pub(super) fn read(
         top: Arc<dyn Layer>,
         header: Header,
@@ -487,12 +460,6 @@ impl Layers {
     ) -> Result<(Self, Vec<u64>), String> {
         let (own, torn) = read_map(&*top, &header)?;
         Ok((Self::new(top, header, below, base, own.into()), torn))
-    }
-
-    /// Of a top that has nothing yet.
-    pub(super) fn empty(top: Arc<dyn Layer>, header: Header, below: Arc<Below>, base: BaseAt) -> Self {
-        let own = Own::new(header.size).into();
-        Self::new(top, header, below, base, own)
     }
 
     pub(super) fn new(top: Arc<dyn Layer>, header: Header, below: Arc<Below>, base: BaseAt, own: Arc<Own>) -> Self {
@@ -514,62 +481,54 @@ fn is_to_be_made(place: &RootedPath<'_>) -> Result<bool, String> {
     }
 }
 
-struct NewFile {
-    below: Arc<Below>,
-    header: Header,
-    bytes: Vec<u8>,
+/// The layers below a new top, and its header.
+fn new_top(layered: &Layered, read_only: bool, roots: &Roots) -> Result<(Arc<Below>, Header), String> {
+    if roots.are_handed() {
+        return Err("is not there, and the running server has it: put it back".into());
+    }
+    if read_only {
+        return Err("is not there, and a top is not made for an export that is read-only".into());
+    }
+    let Some(base) = &layered.base else {
+        return Err("does not exist; to make it, give its base (base=PATH)".into());
+    };
+    let below = Below::open(base, layered.base_direct, roots, 1)?;
+    let size = layered.size.unwrap_or(below.size);
+    if size < below.size {
+        return Err(format!("size={size} is less than its base has ({} bytes); it may be more", below.size));
+    }
+    if size == 0 || size > SIZE_MAX {
+        return Err(format!("a disk of {size} bytes is not possible: it has at most {SIZE_MAX}"));
+    }
+    let path = base.recorded().map_err(|error| error.to_string())?;
+    let header = Header::drawn(size, Base { path, is: below.is() }, 0)?;
+    Ok((below, header))
 }
 
-impl NewFile {
-    fn of(layered: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
-        if read_only {
-            return Err("is not there, and a top is not made for an export that is read-only".into());
+/// make.1
+fn make_named(header: &Header, place: &RootedPath<'_>) -> Result<(), String> {
+    let (file, is_new) = place.make().map_err(cannot_be_made)?;
+    let write = || {
+        write_new(&file, header)?;
+        file.sync_all()?;
+        place.sync_directory()
+    };
+    write().map_err(|error| {
+        if is_new {
+            let _ = fs::remove_file(place.path);
         }
-        let Some(base) = &layered.base else {
-            return Err("does not exist; to make it, give its base (base=PATH)".into());
-        };
-        let below = Below::open(base, layered.base_direct, roots, 1)?;
-        let size = layered.size.unwrap_or(below.size);
-        if size < below.size {
-            return Err(format!("size={size} is less than its base has ({} bytes); it may be more", below.size));
-        }
-        if size == 0 || size > SIZE_MAX {
-            return Err(format!("a disk of {size} bytes is not possible: it has at most {SIZE_MAX}"));
-        }
-        let path = base.recorded().map_err(|error| error.to_string())?;
-        let header = Header::drawn(size, Base { path, is: below.is() }, 0)?;
-        let bytes = header.encode()?;
-        Ok(Self { below, header, bytes })
-    }
-
-    /// Makes the file (make.1), and answers what is below.
-    fn make(self, place: &RootedPath<'_>) -> Result<Arc<Below>, String> {
-        let (file, is_new) = place.make().map_err(cannot_be_made)?;
-        let write = || {
-            self.write(&file)?;
-            file.sync_all()?;
-            place.sync_directory()
-        };
-        write().map_err(|error| {
-            if is_new {
-                let _ = fs::remove_file(place.path);
-            }
-            cannot_be_made(error)
-        })?;
-        let Header { size, base, .. } = &self.header;
-        tracing::info!(top = %place.path.display(), base = %base.path.display(), size, "overlay made");
-        Ok(self.below)
-    }
-
-    fn write(&self, file: &fs::File) -> io::Result<()> {
-        write_new(file, self.header.size, &self.bytes)
-    }
+        cannot_be_made(error)
+    })?;
+    let Header { size, base, .. } = header;
+    tracing::info!(top = %place.path.display(), base = %base.path.display(), size, "overlay made");
+    Ok(())
 }
 
-/// Makes an empty file a top with this header, and a disk of this size.
-pub(super) fn write_new(file: &fs::File, size: u64, header: &[u8]) -> io::Result<()> {
-    file.set_len(file_len(size))?;
-    file.write_all_at(header, header_offset(1))
+/// Makes an empty file a top with this header.
+pub(super) fn write_new(file: &fs::File, header: &Header) -> io::Result<()> {
+    let bytes = header.encode().map_err(io::Error::other)?;
+    file.set_len(file_len(header.size))?;
+    file.write_all_at(&bytes, header_offset(header.sequence))
 }
 
 fn cannot_be_made(error: io::Error) -> String {

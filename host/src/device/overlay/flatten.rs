@@ -45,7 +45,7 @@ pub(super) fn rest_on_base(overlay: &Overlay, tell: Tell<'_>, wait: impl Fn()) -
     }
     let at = layers.below.lowest.clone();
     let path = at.recorded().map_err(|error| error.to_string())?;
-    let done = overlay.stop(tell, wait).and_then(|()| {
+    overlay.paused(tell, wait, || {
         let below = Arc::new(layers.below.lowest());
         let base = Base { path, is: below.is() };
         let written = layers.flush().and_then(|()| layers.write_header(|header| header.base = base));
@@ -54,9 +54,7 @@ pub(super) fn rest_on_base(overlay: &Overlay, tell: Tell<'_>, wait: impl Fn()) -
         *lock(&overlay.layers) = Arc::new(Layers::new(top, header, below, at, own));
         overlay.is_flattened.store(false, Ordering::Release);
         Ok(true)
-    });
-    overlay.go_on(tell);
-    done
+    })
 }
 
 impl Below {

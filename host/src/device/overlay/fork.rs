@@ -27,17 +27,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, Mode, OFlags, linkat, openat, renameat, statat, unlinkat};
+use rustix::fs::{AtFlags, OFlags, linkat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
 use super::files::{Below, DEPTH_MAX, write_new};
 use super::format::{Base, Header};
+use super::map::Own;
 use super::syntax::BaseAt;
 use super::{Layers, Overlay};
 use crate::device::Layer;
 use crate::device::backing::NowBase;
 use crate::device::file::File;
-use crate::device::file::syntax::{Direct, FileAccess};
+use crate::device::file::syntax::Direct;
 use crate::device::lane::Tell;
 use crate::device::roots::{Roots, directory_of};
 use crate::sync::lock;
@@ -52,7 +53,7 @@ pub(super) trait Steps {
     /// Gives the top its second name, which is durable once the new top is: where it is then.
     fn link(&mut self) -> io::Result<PathBuf>;
     /// Makes a new top with this header, durable as the second name is then, and opens it.
-    fn make(&self, header: &Header) -> Result<NewTop, String>;
+    fn make(&self, header: &Header) -> Result<Arc<dyn Layer>, String>;
     /// The new top takes the name of the one before.
     fn rename(&self) -> io::Result<()>;
     /// Takes away what was made for a fork that is none.
@@ -75,10 +76,10 @@ pub(super) fn freeze_by<S: Steps>(
     if lock(&layers.header).commits {
         return Err(format!(
             "its top: {}; remove this export first",
-            super::commit::under_way(&overlay.path.display())
+            super::commit::under_way(&overlay.layered.top.display())
         ));
     }
-    if overlay.access.is_ephemeral && !layers.is_empty() {
+    if overlay.layered.is_ephemeral && !layers.is_empty() {
         return Err(
             "is ephemeral, and was written: there is no file of that which a fork could lie over; fork what it was forked from, or make \
              it without --ephemeral where it is to be forked itself"
@@ -94,7 +95,7 @@ pub(super) fn freeze_by<S: Steps>(
         return Err(format!(
             "{DEPTH_MAX} tops lie over each other already, and a fork would be one more; they are being flattened, and then it can be \
              forked: fairlift overlay info {} tells how many there are",
-            overlay.path.display()
+            overlay.layered.top.display()
         ));
     }
     let at = |base: &BaseAt, size| {
@@ -105,30 +106,26 @@ pub(super) fn freeze_by<S: Steps>(
         return at(&layers.base, Some(layers.size).filter(|size| *size != layers.below.size));
     }
     if overlay.read_only {
-        return at(&overlay.path.clone().into(), None); // Nobody writes it.
+        return at(&overlay.layered.top.clone().into(), None); // Nobody writes it.
     }
     let mut steps = steps()?;
-    let frozen = steps.link().map_err(|error| format!("its top cannot get a second name: {error}"))?;
-    let header = absolute(&frozen).map_err(|error| error.to_string()).and_then(|path| NewTop::header(&layers, path));
-    let made = header.and_then(|header| steps.make(&header)).inspect_err(|_| steps.give_up())?;
-    // Writes until lanes stop are all that is left to be made durable then.
-    let settled = layers.top.sync().map_err(|error| format!("its top cannot be made durable: {error}"));
-    let done = settled.and_then(|()| overlay.stop(tell, || steps.wait())).and_then(|()| {
-        let flush = layers.flush().map_err(|error| format!("its top cannot be made durable: {error}")); // fork.2
-        flush.and_then(|()| steps.rename().map_err(|error| format!("the new top cannot take its place: {error}")))
-    });
-    let path = done.map(|()| {
+    let frozen = steps.link().and_then(absolute).inspect_err(|_| steps.give_up());
+    let frozen = frozen.map_err(|error| format!("its top cannot get a second name: {error}"))?;
+    let made = layers.header_above(frozen.clone()).and_then(|header| Ok((steps.make(&header)?, header)));
+    let (top, header) = made.inspect_err(|_| steps.give_up())?;
+    let not_durable = |error: io::Error| format!("its top cannot be made durable: {error}");
+    let freezes = || {
+        layers.flush().map_err(not_durable)?; // fork.2
+        steps.rename().map_err(|error| format!("the new top cannot take its place: {error}"))?;
         // Only now, for it is not written again. If that fails or a power cut undoes it, whoever lies over it makes it durable once more (make.3).
         let _ = layers.write_header(|header| header.clean = true);
-        let path = made.header.base.path.clone();
-        overlay.switch(&layers, made);
-        path
-    });
-    if path.is_err() {
-        steps.give_up();
-    }
-    overlay.go_on(tell);
-    path.and_then(|path| at(&path.into(), None))
+        overlay.switch(&layers, top, header);
+        Ok(())
+    };
+    // Writes until lanes stop are all that is left to be made durable then.
+    let settled = layers.top.sync().map_err(not_durable);
+    let done = settled.and_then(|()| overlay.paused(tell, || steps.wait(), freezes));
+    done.inspect_err(|_| steps.give_up()).and_then(|()| at(&frozen.into(), None))
 }
 
 /// The steps of a fork of a top that is a file, in its directory.
@@ -139,33 +136,30 @@ pub(super) struct OnFiles<'a> {
     top: &'a OsStr,
     /// The new top, until it takes the name.
     temporary: OsString,
-    frozen: OsString,
-    /// The second name was made by this fork.
-    is_new: bool,
+    /// The second name, if this fork has made it.
+    linked: Option<OsString>,
 }
 
 impl<'a> OnFiles<'a> {
     pub(super) fn of(overlay: &'a Overlay, roots: &'a Roots) -> Result<Self, String> {
-        let top = overlay.path.file_name().ok_or("its top has no name")?;
-        let place = roots.place(directory_of(&overlay.path))?;
+        let top = overlay.layered.top.file_name().ok_or("its top has no name")?;
+        let place = roots.place(directory_of(&overlay.layered.top))?;
         let directory = place.open(OFlags::RDONLY | OFlags::DIRECTORY).map_err(|error| error.to_string())?;
         let temporary = [OsStr::new("."), top, OsStr::new(".fork")].join(OsStr::new(""));
-        Ok(Self { overlay, roots, directory, top, temporary, frozen: OsString::new(), is_new: false })
+        Ok(Self { overlay, roots, directory, top, temporary, linked: None })
     }
 
     /// Where something lies.
     fn at(&self, name: &OsStr) -> PathBuf {
-        directory_of(&self.overlay.path).join(name)
+        directory_of(&self.overlay.layered.top).join(name)
     }
 
-    fn make_file(&self) -> io::Result<fs::File> {
-        // A crash may have left one.
-        match unlinkat(&self.directory, &self.temporary, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(error.into()),
+    /// Takes a name away, if it is there.
+    fn unlink(&self, name: &OsStr) -> io::Result<()> {
+        match unlinkat(&self.directory, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
         }
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(openat(&self.directory, &self.temporary, flags, Mode::RUSR | Mode::WUSR)?.into())
     }
 }
 
@@ -179,39 +173,39 @@ impl Steps for OnFiles<'_> {
         if open.is_some_and(|open| (open.dev(), open.ino()) != (named.st_dev, named.st_ino)) {
             return Err(io::Error::other("another file was put in its place, and the server has the one before"));
         }
-        for number in 1u32.. {
-            let name = [self.top, OsStr::new(&number.to_string())].join(OsStr::new("."));
-            match of(&name) {
-                Ok(there) if (there.st_dev, there.st_ino) == (top.st_dev, top.st_ino) => self.is_new = false,
-                Ok(_) => continue,
-                Err(Errno::NOENT) => {
-                    match linkat(&self.directory, self.top, &self.directory, &name, AtFlags::empty()) {
-                        Err(Errno::EXIST) => continue,
-                        other => other?,
-                    }
-                    self.is_new = true;
+        let is_left = |name: &OsStr| of(name).is_ok_and(|one| (one.st_dev, one.st_ino) == (top.st_dev, top.st_ino));
+        let mut names = (1u32..).map(|number| [self.top, OsStr::new(&number.to_string())].join(OsStr::new(".")));
+        loop {
+            let name = names.next().expect("a directory has fewer names");
+            match linkat(&self.directory, self.top, &self.directory, &name, AtFlags::empty()) {
+                Err(Errno::EXIST) if is_left(&name) => return Ok(self.at(&name)),
+                Err(Errno::EXIST) => {}
+                linked => {
+                    linked?;
+                    let path = self.at(&name);
+                    self.linked = Some(name);
+                    return Ok(path);
                 }
-                Err(error) => return Err(error.into()),
             }
-            self.frozen = name;
-            break;
         }
-        Ok(self.at(&self.frozen))
     }
 
-    fn make(&self, header: &Header) -> Result<NewTop, String> {
-        let bytes = header.encode()?;
+    fn make(&self, header: &Header) -> Result<Arc<dyn Layer>, String> {
+        let path = self.at(&self.temporary);
+        let place = self.roots.place(&path)?;
         let write = || {
-            let file = self.make_file()?;
-            write_new(&file, header.size, &bytes)?;
+            self.unlink(&self.temporary)?; // a crash may have left one
+            let (file, is_new) = place.make()?;
+            if !is_new {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            write_new(&file, header)?;
             file.sync_all()?;
             self.directory.sync_all() // the second name too: where there is a journal, it is on the disk with the file
         };
         write().map_err(|error| format!("a new top cannot be made: {error}"))?;
-        let path = self.at(&self.temporary);
-        let access = FileAccess { direct: self.overlay.access.top, is_raw: true, ..FileAccess::default() };
-        let file = File::open(&self.roots.place(&path)?, access, false)?;
-        Ok(NewTop { file: Arc::new(file.renamed(&self.overlay.path)), header: header.clone() })
+        let file = File::open(&place, self.overlay.layered.access(), false)?;
+        Ok(Arc::new(file.renamed(&self.overlay.layered.top)))
     }
 
     fn rename(&self) -> io::Result<()> {
@@ -224,10 +218,8 @@ impl Steps for OnFiles<'_> {
     }
 
     fn give_up(&self) {
-        let _ = unlinkat(&self.directory, &self.temporary, AtFlags::empty());
-        if self.is_new {
-            let _ = unlinkat(&self.directory, &self.frozen, AtFlags::empty());
-        }
+        let _ = self.unlink(&self.temporary);
+        self.linked.iter().for_each(|name| drop(self.unlink(name)));
     }
 
     fn wait(&self) {
@@ -235,65 +227,58 @@ impl Steps for OnFiles<'_> {
     }
 }
 
-pub(super) struct NewTop {
-    pub(super) file: Arc<dyn Layer>,
-    pub(super) header: Header,
-}
-
-impl NewTop {
-    /// Over what a top becomes, which is at a path then.
-    pub(super) fn header(layers: &Layers, path: PathBuf) -> Result<Header, String> {
-        let base = Base { path, is: lock(&layers.header).fingerprint() };
-        // It is written as it is, and begins as one that was opened: when it is opened again later, others may lie over it.
-        Header::drawn(layers.size, base, 1)
-    }
-}
-
 impl Layers {
     /// Whether nothing was written (fork.4).
     pub(super) fn is_empty(&self) -> bool {
-        let (_, data, zeroes) = self.own.count();
-        data == 0 && zeroes == 0
+        self.own.count() == (0, 0)
+    }
+
+    /// Of a new top over what this one becomes, which is at a path then.
+    pub(super) fn header_above(&self, path: PathBuf) -> Result<Header, String> {
+        let base = Base { path, is: lock(&self.header).fingerprint() };
+        // It is written as it is, and begins as one that was opened: when it is opened again later, others may lie over it.
+        Header::drawn(self.size, base, 1)
     }
 
     pub(super) fn frozen(&self) -> Below {
-        self.below.with(Arc::clone(&self.top), &lock(&self.header), &self.own)
+        self.below.with(Arc::clone(&self.top), &lock(&self.header), Arc::clone(&self.own))
     }
 }
 
 impl Overlay {
     /// Goes on above what was written so far: no lane has anything under way.
-    pub(super) fn switch(&self, layers: &Layers, made: NewTop) {
+    fn switch(&self, layers: &Layers, top: Arc<dyn Layer>, header: Header) {
         assert!(self.pause.is_quiet(), "layers change while nothing is under way");
         let below = Arc::new(layers.frozen());
-        layers.top.becomes_base(self.access.base != Direct::Off);
-        below.known_as(&*layers.top, self.access.base);
-        let path = made.header.base.path.clone();
-        tracing::info!(top = %self.path.display(), frozen = %path.display(), layers = below.files.len(), "forked");
+        layers.top.becomes_base(self.layered.base_direct != Direct::Off);
+        below.known_as(&*layers.top, self.layered.base_direct);
+        let path = header.base.path.clone();
+        tracing::info!(top = %self.layered.top.display(), frozen = %path.display(), layers = below.files.len(), "forked");
         self.is_deep.store(below.files.len() >= DEPTH_MAX, Ordering::Release); // flatten.4
-        *lock(&self.layers) = Arc::new(Layers::empty(made.file, made.header, below, path.into()));
+        let own = Own::new(header.size).into();
+        *lock(&self.layers) = Arc::new(Layers::new(top, header, below, path.into(), own));
     }
 
-    /// Stops all lanes (fork.1).
-    pub(super) fn stop(&self, tell: Tell<'_>, wait: impl Fn()) -> Result<(), String> {
-        self.pause.begin(tell);
+    /// Does something while no lane has anything under way (fork.1).
+    pub(super) fn paused<T>(
+        &self,
+        tell: Tell<'_>,
+        wait: impl Fn(),
+        act: impl FnOnce() -> Result<T, String>,
+    ) -> Result<T, String> {
+        self.pause.turn(tell);
         let end = Instant::now() + PATIENCE;
-        while !self.pause.is_quiet() {
-            if Instant::now() > end {
-                return Err(format!(
-                    "requests in flight have not ended within {} s (fairlift why gives the reason); nothing was changed",
-                    PATIENCE.as_secs()
-                )); // fork.5
-            }
+        while !self.pause.is_quiet() && Instant::now() <= end {
             wait();
         }
-        Ok(())
-    }
-
-    /// Ends a pause, if there is one.
-    pub(super) fn go_on(&self, tell: Tell<'_>) {
-        if super::pause::stops(self.pause.order()) {
-            self.pause.end(tell);
-        }
+        let done = match self.pause.is_quiet() {
+            true => act(),
+            false => Err(format!(
+                "requests in flight have not ended within {} s (fairlift why gives the reason); nothing was changed",
+                PATIENCE.as_secs()
+            )), // fork.5
+        };
+        self.pause.turn(tell);
+        done
     }
 }

@@ -25,7 +25,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use crc32c::{crc32c, crc32c_append};
-use ring::digest::{Context, SHA256, digest};
+use ring::digest::{SHA256, digest};
 
 use crate::device::Stamp;
 
@@ -156,18 +156,16 @@ pub(super) const SLOTS: [&str; 2] = ["A", "B"];
 impl Fingerprint {
     /// The fingerprint of a named thing of this size.
     pub(super) fn named(size: u64, called: &str) -> Self {
-        Self::Named { size, digest: id_at(digest(&SHA256, called.as_bytes()).as_ref(), 0) }
+        Self::Named { size, digest: short_digest(called.as_bytes()) }
     }
 
     /// The fingerprint of an image with a disk of this size, by the stamps of its files.
     pub(super) fn image(size: u64, files: &[Stamp]) -> Self {
-        let mut context = Context::new(&SHA256);
-        for (size, (seconds, nanos)) in files {
-            context.update(&size.to_le_bytes());
-            context.update(&seconds.to_le_bytes());
-            context.update(&nanos.to_le_bytes());
-        }
-        Self::Image { size, files: files.len() as u32, digest: id_at(context.finish().as_ref(), 0) }
+        let stamp = |(size, (seconds, nanos)): &Stamp| {
+            [&size.to_le_bytes()[..], &seconds.to_le_bytes(), &nanos.to_le_bytes()].concat()
+        };
+        let stamps: Vec<u8> = files.iter().flat_map(stamp).collect();
+        Self::Image { size, files: files.len() as u32, digest: short_digest(&stamps) }
     }
 }
 
@@ -377,16 +375,13 @@ pub(super) fn choose<T>(
     [a, b]: [Result<Option<T>, String>; 2],
     sequence: impl Fn(&T) -> u64,
 ) -> Result<Slots<T>, String> {
-    let misplaced = |at: usize, one: &T| {
-        (slot(sequence(one)) != at)
-            .then(|| format!("it has sequence {}, which belongs to the other slot", sequence(one)))
+    let placed = |at: usize, read: Result<Option<T>, String>| match read? {
+        Some(one) if slot(sequence(&one)) != at => {
+            Err(format!("it has sequence {}, which belongs to the other slot", sequence(&one)))
+        }
+        one => Ok(one),
     };
-    let placed = |at: usize, read: Result<Option<T>, String>| match read {
-        Ok(Some(one)) => misplaced(at, &one).map_or(Ok(Some(one)), Err),
-        other => other,
-    };
-    let (a, b) = (placed(0, a), placed(1, b));
-    match (a, b) {
+    match (placed(0, a), placed(1, b)) {
         (Ok(Some(a)), Ok(Some(b))) => {
             let counts = if sequence(&a) > sequence(&b) { a } else { b };
             Ok(Slots { counts: Some(counts), torn: None })
@@ -434,6 +429,10 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+fn short_digest(bytes: &[u8]) -> Id {
+    id_at(digest(&SHA256, bytes).as_ref(), 0)
 }
 
 fn id_at(bytes: &[u8], at: usize) -> Id {

@@ -1,27 +1,26 @@
 //! A worker's requests on an overlay: each is one or several steps on the files of it.
 //!
 //! step.1  A read goes to the file that has its blocks, in runs. A write of blocks that are in the top goes there. Neither waits for others.
-//! step.5  Of a request with a step that the file could not take now, that stage is done again; of one with no stages the request is offered
-//!         again.
+//! step.5  A request with a step that the file could not take now gives back what it has, and is offered again.
 //! step.6  Data that the files below have in the page cache is read at once, before a read is scheduled, unless a part of it lies elsewhere.
 
 mod change;
 mod flush;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
-use fairlift_core::time::ms;
-use fairlift_core::{Duration, Flags, Instant, Op, Outcome, Tag};
+use fairlift_core::{Flags, Instant, Op, Outcome, Tag};
 use slab::Slab;
 
 use self::change::Change;
+use super::claims::MAP;
 use super::format::{BLOCK, PageImage, data_offset};
-use super::map::{BlockState, Cover, Place};
+use super::map::{BlockState, Cover};
 use super::pause::stops;
-use super::{BlockWaiter, Layers, Overlay};
+use super::{Layers, Overlay};
 use crate::device::lane::{Address, Batch, Completed, Io, Lane, Request, cut, each, list_memory};
-use crate::kernel::call::Call;
 use crate::kernel::ring::Source;
 use crate::kernel::ticket::{Memory, Tickets};
 use crate::sync::lock;
@@ -30,42 +29,40 @@ use crate::sync::lock;
 const TOP: usize = 0;
 /// A step that is our own call of the ring, which makes room in the file.
 const ROOM: usize = usize::MAX;
-/// A step that ends when a request may go on: another worker lets it, or it is time to try again.
+/// A step that ends when a request may go on, because another worker lets it.
 const LEAVE: usize = usize::MAX - 1;
 /// No more steps than this at once: they are named by tags. Chosen: half of the number that those can name; one request has at most 300.
 const STEPS_MAX: usize = 1 << 15;
 /// How many pages of the map a flush writes at once. Chosen: enough to keep a disk busy, and 128 KiB of memory.
 const PAGES_AT_ONCE: usize = 32;
-/// How long until a step is tried again that a file could not take. Chosen: the kernel was short of memory.
-const AGAIN: Duration = ms(1);
 
 pub(super) struct OnOverlay {
     device: Arc<Overlay>,
     /// The layers in use: the device's own, except in the time in which a fork changes them.
     layers: Arc<Layers>,
     /// Its number, and the order that it has seen (pause.1).
-    number: u64,
+    number: usize,
     pause: u64,
     /// Requests that came while it was to stop.
     held: Vec<(Request, Vec<Segment>)>,
-    /// The top's file may be another one than the ring knows.
-    is_new: bool,
     address: Address,
     /// Of the files: the top's, then those below it from the bottom.
-    lanes: Vec<Box<dyn Lane>>,
-    timed: Vec<usize>,
+    lanes: Vec<FileLane>,
     pending: Slab<Pending>,
     /// Which request a step is of, and on which lane it is.
     steps: Slab<(usize, usize)>,
-    /// The requests to each lane.
-    batches: Vec<Batch>,
     /// Requests that can go on: they have got their blocks, or may flush.
     ready: Vec<usize>,
     now: Instant,
     ended: Vec<(Tag, Outcome)>,
     cached: Vec<Tag>,
     busy: Vec<Tag>,
-    granted: Vec<BlockWaiter>,
+}
+
+/// The lane of a file, and the requests for it.
+struct FileLane {
+    lane: Box<dyn Lane>,
+    batch: Batch,
 }
 
 struct Pending {
@@ -81,24 +78,26 @@ struct Pending {
     stage: TopStage,
 }
 
-enum StepEnd {
-    Ended(Outcome),
-    /// Memory above the disk had what it was to read.
-    Cached,
-    /// It could not be taken (step.5).
-    Busy,
+impl Pending {
+    fn ended(&mut self, outcome: Outcome) {
+        (self.outcome, self.missed) = (self.outcome.and(outcome), true);
+    }
+
+    /// Whether all steps were done so far.
+    fn is_done(&self) -> bool {
+        self.outcome == Outcome::Done && !self.busy
+    }
 }
 
 enum TopStage {
     /// It ends when its steps have.
     Only,
-    /// It waits for its blocks, or for room in the map (step.2).
+    /// It waits for its blocks, or a flush for the map.
     Claim(Change),
+    /// It waits for room in the map (step.2).
     Reserve(Change, u64),
     Fill(Change),
     Store(Change),
-    /// It waits for another flush.
-    Wait,
     Sync(Vec<PageImage>),
     /// The number of pages written, and those in writing.
     Pages(Vec<PageImage>, usize, Vec<usize>),
@@ -129,18 +128,14 @@ impl OnOverlay {
         let Address { worker, disk, place, .. } = address;
         let (number, pause) = device.pause.join(worker, Source::Look { disk, place }.pack());
         let layers = device.layers();
-        let lanes = lanes_of(&layers, address);
         Self {
             device,
+            lanes: lanes_of(&layers, address),
             layers,
             number,
             pause,
             held: Vec::new(),
-            is_new: true,
             address,
-            batches: lanes.iter().map(|_| Batch::default()).collect(),
-            timed: timed(&lanes),
-            lanes,
             pending: Slab::new(),
             steps: Slab::new(),
             ready: Vec::new(),
@@ -148,7 +143,6 @@ impl OnOverlay {
             ended: Vec::new(),
             cached: Vec::new(),
             busy: Vec::new(),
-            granted: Vec::new(),
         }
     }
 
@@ -164,7 +158,7 @@ impl OnOverlay {
         if order == self.pause || !self.pending.is_empty() && stops(order) {
             return false;
         }
-        self.adopt();
+        self.adopt(io);
         self.pause = order;
         if stops(order) {
             self.device.pause.stopped(self.number, order);
@@ -176,23 +170,15 @@ impl OnOverlay {
     }
 
     /// Goes over to the layers that the device has by now.
-    fn adopt(&mut self) {
+    fn adopt(&mut self, io: &mut Io<'_>) {
         let layers = self.device.layers();
         if Arc::ptr_eq(&layers, &self.layers) {
             return;
         }
         assert!(self.pending.is_empty() && self.steps.is_empty(), "layers change while nothing is under way");
         self.lanes = lanes_of(&layers, self.address);
-        self.timed = timed(&self.lanes);
-        self.batches = self.lanes.iter().map(|_| Batch::default()).collect();
-        (self.layers, self.is_new) = (layers, true);
-    }
-
-    /// Has the ring know the top's file, before the first request of it.
-    fn register(&mut self, io: &mut Io<'_>) {
-        if std::mem::take(&mut self.is_new) {
-            self.address.file.iter().for_each(|file| io.ring.set_file(*file, self.layers.top.descriptor()));
-        }
+        self.address.file.iter().for_each(|file| io.ring.set_file(*file, layers.top.descriptor()));
+        self.layers = layers;
     }
 
     // ---- taking in ----
@@ -207,8 +193,8 @@ impl OnOverlay {
             }
             Op::Write | Op::Discard | Op::WriteZeroes => self.change(io, request, segments),
             Op::Flush => {
-                let key = self.ask(request, &[], TopStage::Wait);
-                self.ready.push(key);
+                let key = self.ask(request, &[], TopStage::Claim(Change::default()));
+                self.claim(io, key, MAP);
             }
         }
     }
@@ -231,10 +217,8 @@ impl OnOverlay {
         let layers = Arc::clone(&self.layers);
         let mut key = None;
         for (place, at, bytes) in layers.places().runs(request.at, request.bytes) {
-            // The block in which the base ends may have a rest that is not even a sector of it.
-            let is_there = place != Place::Below(0) || at < layers.below.base_size;
             let part = cut(segments, at - request.at, bytes);
-            match layers.file_of(place).filter(|_| is_there) {
+            match layers.file_of(place, at) {
                 None => part.for_each(|segment| {
                     list_memory(io.tickets, &[segment], Op::Read, 0, &mut Vec::new());
                 }),
@@ -263,6 +247,11 @@ impl OnOverlay {
         }
         let change = Change { blocks: blocks.clone(), ..Change::default() };
         let key = self.ask(request, segments, TopStage::Claim(change));
+        self.claim(io, key, blocks);
+    }
+
+    /// Has a request go on once it has these blocks.
+    fn claim(&mut self, io: &Io<'_>, key: usize, blocks: Range<u64>) {
         let leave = self.own_step(key, LEAVE);
         if lock(&self.device.claims).claim(blocks, (io.context, leave)) {
             self.may_go_on(leave);
@@ -273,7 +262,7 @@ impl OnOverlay {
     fn step(&mut self, key: usize, lane: usize, request: Request, segments: impl Iterator<Item = Segment>) {
         let tag = self.own_step(key, lane);
         self.pending[key].left += 1;
-        self.batches[lane].put(Request { tag, ..request }, segments);
+        self.lanes[lane].batch.put(Request { tag, ..request }, segments);
     }
 
     /// Names a step that no lane of a file does.
@@ -310,20 +299,17 @@ impl OnOverlay {
     /// Does all that can be done now.
     fn work(&mut self, io: &mut Io<'_>) {
         loop {
-            self.register(io);
             while let Some(key) = self.ready.pop() {
                 self.go_on(io, key);
             }
-            for lane in 0..self.lanes.len() {
-                let mut batch = std::mem::take(&mut self.batches[lane]);
+            for FileLane { lane, batch } in &mut self.lanes {
                 if !batch.requests.is_empty() {
                     let mut inner = inner!(self, io);
-                    self.lanes[lane].queue(&mut inner, self.now, &batch.requests, &batch.segments);
+                    lane.queue(&mut inner, self.now, &batch.requests, &batch.segments);
                     io.launch |= inner.launch;
                     batch.requests.clear();
                     batch.segments.clear();
                 }
-                self.batches[lane] = batch;
             }
             let has_answers = !self.ended.is_empty() || !self.cached.is_empty() || !self.busy.is_empty();
             if !has_answers && self.ready.is_empty() && !self.look_at_pause(io) {
@@ -331,134 +317,86 @@ impl OnOverlay {
             }
             let (mut ended, mut busy) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.busy));
             let mut cached = std::mem::take(&mut self.cached);
-            ended.drain(..).for_each(|(tag, outcome)| self.landed(io, tag, StepEnd::Ended(outcome)));
-            cached.drain(..).for_each(|tag| self.landed(io, tag, StepEnd::Cached));
-            busy.drain(..).for_each(|tag| self.landed(io, tag, StepEnd::Busy));
+            ended.drain(..).for_each(|(tag, outcome)| self.landed(io, tag, |pending| pending.ended(outcome)));
+            cached.drain(..).for_each(|tag| self.landed(io, tag, |_| ()));
+            busy.drain(..).for_each(|tag| self.landed(io, tag, |pending| pending.busy = true));
             // Nothing is put there meanwhile.
             (self.ended, self.cached, self.busy) = (ended, cached, busy);
         }
     }
 
-    fn landed(&mut self, io: &mut Io<'_>, tag: Tag, end: StepEnd) {
+    fn landed(&mut self, io: &mut Io<'_>, tag: Tag, note: impl FnOnce(&mut Pending)) {
         let (key, _) = self.steps.remove(tag.0.into());
         let pending = &mut self.pending[key];
-        match end {
-            StepEnd::Ended(outcome) => (pending.outcome, pending.missed) = (pending.outcome.and(outcome), true),
-            StepEnd::Cached => {}
-            StepEnd::Busy => pending.busy = true,
-        }
+        note(pending);
         pending.left -= 1;
-        if pending.left > 0 {
-            return;
-        }
-        let again = std::mem::take(&mut pending.busy) && pending.outcome == Outcome::Done;
-        match (&pending.stage, again) {
-            (TopStage::Only, true) => {
-                io.busy.push(pending.request.tag); // step.5
-                self.pending.remove(key);
-            }
-            (_, true) => {
-                let data = self.own_step(key, LEAVE);
-                let data = self.data(data);
-                if !io.ring.pause(AGAIN, data) {
-                    // SAFETY: the call names no memory.
-                    unsafe { io.ring.push(Call::Nop, data) }
-                }
-            }
-            (_, false) => self.stage_ended(io, key),
+        if pending.left == 0 {
+            self.stage_ended(io, key);
         }
     }
 
     /// All steps of a stage have ended.
     fn stage_ended(&mut self, io: &mut Io<'_>, key: usize) {
         let pending = &mut self.pending[key];
-        let outcome = pending.outcome;
-        let stage = std::mem::replace(&mut pending.stage, TopStage::Only);
-        match (stage, outcome) {
-            (TopStage::Only, _) => self.end(io, key),
-            (TopStage::Reserve(change, _), Outcome::Failed(_)) if pending.request.op == Op::Discard => {
+        let is_done = pending.is_done();
+        match std::mem::replace(&mut pending.stage, TopStage::Only) {
+            TopStage::Only => self.end(io, key),
+            TopStage::Reserve(change, index) if is_done => {
+                self.layers.own.reserved(index);
+                self.reserve(io, key, change);
+            }
+            TopStage::Reserve(change, _) if pending.request.op == Op::Discard && !pending.busy => {
                 // A full disk is trimmed where it has something, and that is where the map has room.
                 pending.outcome = Outcome::Done;
                 self.fill(io, key, change);
             }
-            (TopStage::Reserve(change, index), Outcome::Done) => {
-                self.layers.own.reserved(index);
-                self.reserve(io, key, change);
-            }
-            (TopStage::Fill(change), Outcome::Done) => self.store(io, key, change),
-            (
-                TopStage::Claim(change)
-                | TopStage::Reserve(change, _)
-                | TopStage::Fill(change)
-                | TopStage::Store(change),
-                _,
-            ) => {
+            TopStage::Fill(change) if is_done => self.store(io, key, change),
+            TopStage::Reserve(change, _) | TopStage::Fill(change) | TopStage::Store(change) => {
                 self.changed(io, key, change);
             }
-            (TopStage::Sync(pages), Outcome::Done) => self.write_pages(io, key, pages, 0),
-            (TopStage::Pages(pages, done, tickets), outcome) => {
+            TopStage::Sync(pages) if is_done => self.write_pages(io, key, pages, 0),
+            TopStage::Pages(pages, done, tickets) => {
                 tickets.iter().for_each(|ticket| give_back(io, *ticket));
                 let done = done + tickets.len();
-                match outcome {
-                    Outcome::Done if done < pages.len() => self.write_pages(io, key, pages, done),
-                    Outcome::Done => {
+                match is_done {
+                    true if done < pages.len() => self.write_pages(io, key, pages, done),
+                    true => {
                         self.pending[key].stage = TopStage::Settle(pages);
                         self.sync(key);
                     }
-                    Outcome::Failed(_) => self.flushed(io, key, &pages),
+                    false => self.flushed(io, key, &pages),
                 }
             }
-            (TopStage::Wait, _) => unreachable!("a flush that waits has no steps"),
-            (TopStage::Sync(pages) | TopStage::Settle(pages), _) => self.flushed(io, key, &pages),
+            TopStage::Sync(pages) | TopStage::Settle(pages) => self.flushed(io, key, &pages),
+            TopStage::Claim(_) => unreachable!("a request that waits has no steps"),
         }
     }
 
-    /// A request can go on that has waited, or its stage is to be done again.
+    /// A request has its blocks, or a flush the map.
     fn go_on(&mut self, io: &mut Io<'_>, key: usize) {
-        let stage = std::mem::replace(&mut self.pending[key].stage, TopStage::Only);
-        match stage {
-            TopStage::Claim(change) => {
-                let request @ Request { op, at, bytes, .. } = self.pending[key].request;
-                if op == Op::Write && !is_copy(&request) && self.layers.places().is_in_top(at, bytes) {
-                    // The holder of the blocks before has put them there.
-                    self.let_go(io, &change.blocks);
-                    let segments = std::mem::take(&mut self.pending[key].segments);
-                    return self.on_top(key, self.pending[key].request, &segments);
-                }
-                self.reserve(io, key, change);
-            }
-            TopStage::Reserve(change, _) => self.reserve(io, key, change),
-            TopStage::Fill(change) => self.read_edges(io, key, change),
-            TopStage::Store(change) => self.store(io, key, change),
-            TopStage::Wait => self.flush(io, key),
-            TopStage::Sync(_) | TopStage::Settle(_) => {
-                self.pending[key].stage = stage;
-                self.sync(key);
-            }
-            TopStage::Pages(pages, done, tickets) => {
-                tickets.iter().for_each(|ticket| give_back(io, *ticket));
-                self.write_pages(io, key, pages, done);
-            }
-            TopStage::Only => unreachable!("one with a single stage does not wait"),
-        }
-    }
-
-    /// Lets those go on that waited, here or on other workers.
-    fn tell(&mut self, io: &mut Io<'_>, waiters: impl Iterator<Item = BlockWaiter>) {
-        for (worker, leave) in waiters {
-            if worker == io.context {
-                self.may_go_on(leave);
-            } else {
-                io.helpers.tell(worker, (self.data(leave), 0));
-            }
+        let pending = &mut self.pending[key];
+        let request @ Request { op, at, bytes, .. } = pending.request;
+        let TopStage::Claim(change) = std::mem::replace(&mut pending.stage, TopStage::Only) else {
+            unreachable!("it waits")
+        };
+        if op == Op::Flush {
+            self.flush(io, key);
+        } else if op == Op::Write && !is_copy(&request) && self.layers.places().is_in_top(at, bytes) {
+            // The holder of the blocks before has put them there.
+            self.let_go(io, &change.blocks);
+            let segments = std::mem::take(&mut self.pending[key].segments);
+            self.on_top(key, request, &segments);
+        } else {
+            self.reserve(io, key, change);
         }
     }
 
     fn end(&mut self, io: &mut Io<'_>, key: usize) {
-        let Pending { request, outcome, missed, .. } = self.pending.remove(key);
-        match request.op == Op::Read && !missed {
-            true => io.cached.push(request.tag),
-            false => io.ended.push((request.tag, outcome)),
+        let Pending { request, outcome, missed, busy, .. } = self.pending.remove(key);
+        match outcome {
+            Outcome::Done if busy => io.busy.push(request.tag), // step.5
+            Outcome::Done if request.op == Op::Read && !missed => io.cached.push(request.tag),
+            _ => io.ended.push((request.tag, outcome)),
         }
     }
 
@@ -472,7 +410,7 @@ impl OnOverlay {
 
 impl Lane for OnOverlay {
     fn peeks(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.peeks())
+        self.lanes.iter().any(|one| one.lane.peeks())
     }
 
     /// step.6
@@ -483,14 +421,13 @@ impl Lane for OnOverlay {
         let layers = Arc::clone(&self.layers);
         let mut passes = None;
         for (place, at, bytes) in layers.places().runs(request.at, request.bytes) {
-            let is_there = place != Place::Below(0) || at < layers.below.base_size;
-            let (lane, offset) = layers.file_of(place).filter(|_| is_there)?;
+            let (lane, offset) = layers.file_of(place, at)?;
             let part = Request { at: at + offset, bytes, ..*request };
             let done = match bytes == request.bytes {
-                true => self.lanes[lane].peek(tickets, &part, segments),
+                true => self.lanes[lane].lane.peek(tickets, &part, segments),
                 false => {
                     let segments: Vec<_> = cut(segments, at - request.at, bytes).collect();
-                    self.lanes[lane].peek(tickets, &part, &segments)
+                    self.lanes[lane].lane.peek(tickets, &part, &segments)
                 }
             };
             if !done? {
@@ -515,7 +452,7 @@ impl Lane for OnOverlay {
 
     fn launch(&mut self, io: &mut Io<'_>) {
         loop {
-            for lane in &mut self.lanes {
+            for FileLane { lane, .. } in &mut self.lanes {
                 let mut inner = inner!(self, io);
                 lane.launch(&mut inner);
             }
@@ -535,29 +472,14 @@ impl Lane for OnOverlay {
             let (steps, others) = rest.split_at(same);
             rest = others;
             match lane {
-                ROOM => steps.iter().for_each(|step| self.allocated(io, step.tag, step.result)),
+                ROOM => steps.iter().for_each(|step| self.allocated(step)),
                 LEAVE => steps.iter().for_each(|step| self.may_go_on(step.tag)),
                 lane => {
                     let mut inner = inner!(self, io);
-                    self.lanes[lane].completed(&mut inner, now, steps);
+                    self.lanes[lane].lane.completed(&mut inner, now, steps);
                     io.launch |= inner.launch;
                 }
             }
-        }
-        self.work(io);
-        self.launch_now(io);
-    }
-
-    fn is_by_the_clock(&self) -> bool {
-        !self.timed.is_empty()
-    }
-
-    fn poll(&mut self, io: &mut Io<'_>, now: Instant) {
-        self.now = now;
-        for lane in &self.timed {
-            let mut inner = inner!(self, io);
-            self.lanes[*lane].poll(&mut inner, now);
-            io.launch |= inner.launch;
         }
         self.work(io);
         self.launch_now(io);
@@ -568,18 +490,6 @@ impl Lane for OnOverlay {
         self.now = now;
         self.work(io);
         self.launch_now(io);
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.timed.iter().filter_map(|lane| self.lanes[*lane].poll_timeout()).min()
-    }
-
-    fn stalled(&mut self, for_so_long: Duration) {
-        self.lanes.iter_mut().for_each(|lane| lane.stalled(for_so_long));
-    }
-
-    fn leave(&mut self) {
-        self.lanes.iter_mut().for_each(|lane| lane.leave());
     }
 
     fn in_flight(&self) -> usize {
@@ -593,15 +503,12 @@ impl Drop for OnOverlay {
     }
 }
 
-/// The lanes of the files of an overlay: the top's, then those below it from the bottom.
-fn lanes_of(layers: &Layers, address: Address) -> Vec<Box<dyn Lane>> {
+/// The lanes of the files of an overlay: the top's, then those below it from the bottom. None of them answers by the clock.
+fn lanes_of(layers: &Layers, address: Address) -> Vec<FileLane> {
     let beside = Address { is_beside: true, ..address };
-    let below = layers.below.files.iter().map(|file| Arc::clone(&file.file).lane(beside));
-    [Arc::clone(&layers.top).lane(address)].into_iter().chain(below).collect()
-}
-
-fn timed(lanes: &[Box<dyn Lane>]) -> Vec<usize> {
-    (0..lanes.len()).filter(|lane| lanes[*lane].is_by_the_clock()).collect()
+    let addresses = std::iter::once(address).chain(std::iter::repeat(beside));
+    let lanes = layers.files().zip(addresses).map(|(file, address)| Arc::clone(file).lane(address));
+    lanes.map(|lane| FileLane { lane, batch: Batch::default() }).collect()
 }
 
 /// Whether a request is a copy from between the top and the base (flatten.1).

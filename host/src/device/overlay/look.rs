@@ -90,7 +90,7 @@ pub fn look(path: &Path) -> Result<TopInfo, String> {
             Ok(Some(header)) => above = header,
         }
     }
-    let (_, data, zeroes) = own.count();
+    let (data, zeroes) = own.count();
     Ok(TopInfo { header, data, zeroes, takes: metadata.blocks() * 512, below, findings })
 }
 

@@ -1,15 +1,14 @@
 //! Map: where each block of the disk is. Shared by all workers; pure but for atomics.
 //!
-//! A top has two bits for each block: not there, data, zeroes. The layers below it do not change, and so have one table for the whole
-//! chain, which all tops above share. A block is found by two looks at most, however long the chain. Example: the map of an unwritten disk
-//! of 1 GiB takes 500 bytes; of one that was written everywhere 68 KiB.
+//! A top has two bits for each block: not there, data, zeroes. So has each layer between it and the base; those do not change, and all tops
+//! above share their maps. A block is looked for from the top down. Example: the map of an unwritten disk of 1 GiB takes 500 bytes; of one
+//! that was written everywhere 68 KiB.
 //!
 //! map.1  A page's memory is there once a block of it is.
 //! map.2  A block becomes data when its write has completed, and its page is then to be written. A flush writes the map as it was when the
 //!        flush began: a block that comes later belongs to the next flush, for its data may not be durable.
 //! map.3  A page that could not be written is written by the next flush, to the same slot.
 
-use std::cell::LazyCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -244,125 +243,60 @@ impl Own {
         self.page(index).reserved.store(true, Ordering::Release);
     }
 
-    /// Pages in memory, and blocks that are (data, zeroes).
-    pub(super) fn count(&self) -> (usize, u64, u64) {
-        let (mut pages, mut data, mut zeroes) = (0, 0, 0);
-        for page in self.pages.iter().filter_map(OnceLock::get) {
-            pages += 1;
-            for word in &page.words {
-                let word = word.load(Ordering::Relaxed);
-                data += u64::from((word & LOW).count_ones());
-                zeroes += u64::from((word & (LOW << 1)).count_ones());
-            }
-        }
-        (pages, data, zeroes)
+    /// How many blocks are (data, zeroes).
+    pub(super) fn count(&self) -> (u64, u64) {
+        let words = self.pages.iter().filter_map(OnceLock::get).flat_map(|page| &page.words);
+        words.fold((0, 0), |(data, zeroes), word| {
+            let word = word.load(Ordering::Relaxed);
+            (data + u64::from((word & LOW).count_ones()), zeroes + u64::from((word & (LOW << 1)).count_ones()))
+        })
     }
 }
 
-/// Where blocks are below a top, of a whole chain. It does not change.
-#[derive(Default)]
-pub(super) struct Merged {
-    /// By pages of [`PAGE_BLOCKS`]: a byte for two blocks, the first in its lower half.
-    /// Those that are as they are below are shared with that.
-    pages: Vec<Option<Arc<[u8]>>>,
-}
-
-/// A block of zeroes in a [`Merged`]; 0: in no layer; else the number of its layer.
-const ZEROES: u8 = 15;
-
-impl Merged {
-    /// As below a layer of that number, over the layers below that. `beyond`: the blocks of those that lie beyond the layer's disk: zeroes.
-    pub(super) fn over(below: &Self, own: &Own, layer: u8, beyond: &Range<u64>) -> Self {
-        assert!((1..ZEROES).contains(&layer), "a chain of {layer} layers");
-        let count = below.pages.len().max(own.pages.len()).max(beyond.end.div_ceil(PAGE_BLOCKS) as usize);
-        let zeroes: LazyCell<Arc<[u8]>> = LazyCell::new(|| vec![ZEROES << 4 | ZEROES; PAGE_BLOCKS as usize / 2].into());
-        let page = |index: usize| {
-            let first = index as u64 * PAGE_BLOCKS;
-            let beyond = beyond.start.max(first)..beyond.end.min(first + PAGE_BLOCKS);
-            if beyond == (first..first + PAGE_BLOCKS) {
-                return Some(Arc::clone(&zeroes));
-            }
-            let under = below.pages.get(index).and_then(Option::as_ref);
-            let page = own.pages.get(index).and_then(OnceLock::get);
-            if page.is_none() && beyond.is_empty() {
-                return under.cloned();
-            }
-            let mut bytes = under.map_or_else(|| vec![0; PAGE_BLOCKS as usize / 2], |under| under.to_vec());
-            let mut put = |block: usize, place: u8| {
-                let (byte, shift) = (&mut bytes[block / 2], block % 2 * 4);
-                *byte = *byte & !(15 << shift) | place << shift;
-            };
-            for (at, word) in page.iter().flat_map(|page| &page.words).enumerate() {
-                let word = word.load(Ordering::Acquire);
-                if word == 0 {
-                    continue;
-                }
-                for block in 0..32 {
-                    match BlockState::of(word >> (2 * block)) {
-                        BlockState::Absent => {}
-                        BlockState::Data => put(at * 32 + block, layer),
-                        BlockState::Zero => put(at * 32 + block, ZEROES),
-                    }
-                }
-            }
-            beyond.for_each(|block| put((block - first) as usize, ZEROES));
-            Some(bytes.into())
-        };
-        Self { pages: (0..count).map(page).collect() }
-    }
-
-    fn get(&self, block: u64) -> u8 {
-        let within = block % PAGE_BLOCKS;
-        let page = self.pages.get((block / PAGE_BLOCKS) as usize).and_then(Option::as_ref);
-        page.map_or(0, |page| page[(within / 2) as usize] >> (within % 2 * 4) & 15)
-    }
-
-    /// Where a block is, and up to where, but for `end`, others are there too.
-    fn run(&self, block: u64, end: u64) -> (Place, u64) {
-        let place = self.get(block);
-        let mut at = block + 1;
-        while at < end {
-            if self.pages.get((at / PAGE_BLOCKS) as usize).is_none_or(Option::is_none) {
-                if place != 0 {
-                    break;
-                }
-                at = (at / PAGE_BLOCKS + 1) * PAGE_BLOCKS;
-            } else if self.get(at) == place {
-                at += 1;
-            } else {
-                break;
-            }
-        }
-        let place = if place == ZEROES { Place::Nowhere } else { Place::Below(place) };
-        (place, at.min(end))
-    }
+/// The map of a layer between a top and the base. It does not change.
+#[derive(Clone)]
+pub(super) struct LayerMap {
+    pub(super) own: Arc<Own>,
+    /// Of its disk, which may be shorter than one below it: what is beyond reads as zeroes.
+    pub(super) blocks: u64,
 }
 
 /// Where the blocks of a disk are: in its top, or below.
 pub(super) struct Where<'a> {
     pub(super) own: &'a Own,
-    pub(super) below: &'a Merged,
+    /// Of the layers between, from the lowest.
+    pub(super) below: &'a [LayerMap],
     /// Of the base: what is beyond reads as zeroes.
     pub(super) base_size: u64,
 }
 
 impl Where<'_> {
-    /// Where a block is, and up to where, but for `end`, others are there too.
+    /// Where a block is, and up to where, but for `end`, others are there too. More zeroes may follow: those of the top, and those below.
     fn run(&self, block: u64, end: u64) -> (Place, u64) {
         let (held, end) = self.own.run(block, end);
         match held {
             BlockState::Data => (Place::Top, end),
             BlockState::Zero => (Place::Nowhere, end),
-            BlockState::Absent => {
-                let (place, end) = self.below.run(block, end);
-                let base_end = self.base_size.div_ceil(BLOCK);
-                match place {
-                    Place::Below(0) if block >= base_end => (Place::Nowhere, end),
-                    Place::Below(0) => (place, end.min(base_end)),
-                    _ => (place, end),
-                }
+            BlockState::Absent => self.run_below(block, end),
+        }
+    }
+
+    /// The same below the top.
+    fn run_below(&self, block: u64, mut end: u64) -> (Place, u64) {
+        for (at, layer) in self.below.iter().enumerate().rev() {
+            if block >= layer.blocks {
+                return (Place::Nowhere, end);
+            }
+            let held;
+            (held, end) = layer.own.run(block, end.min(layer.blocks));
+            match held {
+                BlockState::Data => return (Place::Below(at as u8 + 1), end),
+                BlockState::Zero => return (Place::Nowhere, end),
+                BlockState::Absent => {}
             }
         }
+        let base_end = self.base_size.div_ceil(BLOCK);
+        if block >= base_end { (Place::Nowhere, end) } else { (Place::Below(0), end.min(base_end)) }
     }
 
     pub(super) fn of(&self, block: u64) -> Place {
@@ -376,7 +310,7 @@ impl Where<'_> {
         while at < end {
             let (held, mut until) = self.own.run(at, end);
             if held == BlockState::Absent {
-                let (place, same) = self.below.run(at, until);
+                let (place, same) = self.run_below(at, until);
                 until = same;
                 match place {
                     Place::Below(1..) => return Some((at..until, BlockState::Data)),
@@ -389,27 +323,15 @@ impl Where<'_> {
         None
     }
 
-    /// The runs of a range of bytes that lie in one place: (place, start, bytes).
+    /// The runs of a range of bytes: (place, start, bytes).
     pub(super) fn runs(&self, at: u64, bytes: u64) -> impl Iterator<Item = (Place, u64, u64)> {
         let (mut from, end) = (at, at + bytes);
-        let mut ahead: Option<(Place, u64)> = None;
         std::iter::from_fn(move || {
-            if from >= end {
-                return None;
-            }
-            let last = end.div_ceil(BLOCK);
-            let (place, mut until) = ahead.take().unwrap_or_else(|| self.run(from / BLOCK, last));
-            while until < last {
-                let next = self.run(until, last);
-                if next.0 != place {
-                    ahead = Some(next);
-                    break;
-                }
-                until = next.1;
-            }
-            let start = from;
-            from = end.min(until * BLOCK);
-            Some((place, start, from - start))
+            (from < end).then(|| {
+                let (place, until) = self.run(from / BLOCK, end.div_ceil(BLOCK));
+                let start = std::mem::replace(&mut from, end.min(until * BLOCK));
+                (place, start, from - start)
+            })
         })
     }
 
@@ -471,7 +393,7 @@ mod tests {
         }
         own.set(41..42, BlockState::Data);
         assert_eq!((own.get(40), own.get(41), own.get(42)), (BlockState::Zero, BlockState::Data, BlockState::Zero));
-        assert_eq!(own.count(), (2, 3, PAGE_BLOCKS + 3 - 41));
+        assert_eq!(own.count(), (3, PAGE_BLOCKS + 3 - 41));
     }
 
     /// map.2, map.3
@@ -514,7 +436,7 @@ mod tests {
             let beyond = |block: u64| block >= base_size.div_ceil(BLOCK);
             let mut dull: Vec<Place> =
                 (0..blocks).map(|block| if beyond(block) { Place::Nowhere } else { Place::Below(0) }).collect();
-            let mut below = Merged::default();
+            let mut below = Vec::new();
             let layers = random.below(4) as u8 + 1;
             for layer in 1..=layers {
                 let own = Own::new(size);
@@ -540,7 +462,8 @@ mod tests {
                         let mut before = None;
                         for (place, start, len) in all.runs(at, bytes) {
                             assert_eq!(start, next);
-                            assert!(len > 0 && before.replace(place) != Some(place), "runs are as long as they can be");
+                            let is_longest = before.replace(place) != Some(place) || place == Place::Nowhere;
+                            assert!(len > 0 && is_longest, "runs are as long as they can be");
                             next = start + len;
                             for block in start / BLOCK..next.div_ceil(BLOCK) {
                                 assert_eq!(dull[block as usize], place, "block {block}");
@@ -556,7 +479,7 @@ mod tests {
                 // What lies over it may be larger, and what is below it too.
                 let end = if random.below(3) == 0 { random.below(blocks) } else { blocks };
                 dull[end as usize..].fill(Place::Nowhere);
-                below = Merged::over(&below, &own, layer, &(end..blocks));
+                below.push(LayerMap { own: Arc::new(own), blocks: end });
             }
         }
     }

@@ -10,7 +10,7 @@
 //! overlay.2  A request that changes the place of a block has the block alone ([`claims`]). Other writes go straight to the top, as if it were the disk.
 //! overlay.3  A flush makes the data durable, then writes the pages of the map that tell of it, then makes those durable; with no change of
 //!            the map it is one flush of the top. So the map on the disk never tells of data that is not there. One flush that writes the
-//!            map is under way at a time; those that come meanwhile wait for it.
+//!            map is under way at a time; those that come meanwhile wait for it ([`claims`]).
 //! overlay.4  A block that is discarded, or written with zeroes, is given back to the file system, and reads as zeroes from then on,
 //!            whatever is below.
 //! overlay.5  A file below is opened read-only, under the lock that readers have, once for all overlays of a process. It is known again by
@@ -24,7 +24,6 @@ mod commit;
 mod files;
 mod flatten;
 pub(crate) mod fork;
-mod gate;
 mod lane;
 mod look;
 mod map;
@@ -35,16 +34,16 @@ pub(super) mod syntax;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fairlift_core::record::Record;
-use fairlift_core::{ContextId, Errno, Limits, Op, Sector, Tag};
+use fairlift_core::{ContextId, Limits, Sector, Tag};
 
-use super::file::faults::Faults;
 use super::handed::OpenFile;
 use super::lane::{Address, Lane, Tell};
 use super::roots::Roots;
@@ -53,30 +52,26 @@ use crate::kernel::buffer::Pages;
 use crate::sync::{Mutex, lock};
 use claims::Claims;
 pub use commit::commit;
-use files::{Access, Below};
+use files::Below;
 use format::{BLOCK, Header, PageImage, TORN, data_offset, header_offset, page_offset};
-use gate::FlushGate;
 use lane::OnOverlay;
 pub use look::{Finding, TopInfo, look};
 use map::{BlockState, Own, Place, Where};
 use pause::Pause;
 pub use shift::{Shifted, flatten, rebase};
-use syntax::BaseAt;
+use syntax::{BaseAt, Layered};
 
 /// A request that waits for blocks or for a flush: its worker, and the step that ends when it may go on.
 type BlockWaiter = (ContextId, Tag);
 
 pub(super) struct Overlay {
-    path: PathBuf,
+    layered: Layered,
     /// A fork puts others in their place ([`fork`]).
     layers: Mutex<Arc<Layers>>,
     /// The lowest of the files below: it stays, whatever lies over it.
     base: Arc<dyn Layer>,
-    /// How what is made is to be opened.
-    access: Access,
     read_only: bool,
     claims: Mutex<Claims<BlockWaiter>>,
-    gate: Mutex<FlushGate<BlockWaiter>>,
     /// Lanes stop for a fork.
     pause: Pause,
     /// As many layers lie over each other as may, and forks are wanted; nobody has begun to flatten them (flatten.4).
@@ -85,7 +80,6 @@ pub(super) struct Overlay {
     is_flattened: AtomicBool,
     /// One fork, or last flush, at a time.
     alone: Mutex<()>,
-    faults: Faults,
 }
 
 pub(super) struct Layers {
@@ -106,16 +100,23 @@ impl Overlay {
 
 impl Layers {
     fn places(&self) -> Where<'_> {
-        Where { own: &self.own, below: &self.below.map, base_size: self.below.base_size }
+        Where { own: &self.own, below: &self.below.maps, base_size: self.below.base_size }
     }
 
-    /// Where data of a place begins in its file, and which of the lanes it is: the top's is the first.
-    fn file_of(&self, place: Place) -> Option<(usize, u64)> {
+    /// Where the data of a place begins in its file, and which of the lanes it is: the top's is the first. `at`: where that is read. The block
+    /// in which the base ends may have a rest that is not even a sector of it.
+    fn file_of(&self, place: Place, at: u64) -> Option<(usize, u64)> {
         match place {
             Place::Top => Some((0, data_offset(self.size))),
+            Place::Below(0) if at >= self.below.base_size => None,
             Place::Below(at) => Some((1 + usize::from(at), self.below.files[usize::from(at)].offset)),
             Place::Nowhere => None,
         }
+    }
+
+    /// The top's file, then those below it from the bottom.
+    fn files(&self) -> impl Iterator<Item = &Arc<dyn Layer>> {
+        [&self.top].into_iter().chain(self.below.files.iter().map(|file| &file.file))
     }
 
     fn write_header(&self, change: impl FnOnce(&mut Header)) -> io::Result<()> {
@@ -153,8 +154,19 @@ impl Layers {
         if opened > 0 { self.top.sync() } else { Ok(()) }
     }
 
-    /// overlay.3, by the thread that calls.
+    /// Makes durable all that was written: overlay.3, by the thread that calls.
+    fn flush(&self) -> io::Result<()> {
+        let pages = self.own.take_dirty();
+        let flushed = self.flush_pages(&pages);
+        self.own.settle(&pages, flushed.is_ok());
+        flushed
+    }
+
     fn flush_pages(&self, pages: &[PageImage]) -> io::Result<()> {
+        if pages.is_empty() {
+            return self.top.sync();
+        }
+        self.is_to_be_written()?; // the first sync makes that durable
         self.top.sync()?;
         let id = lock(&self.header).id;
         let mut memory = Pages::new(BLOCK as usize);
@@ -162,26 +174,12 @@ impl Layers {
             page.encode(&id, memory.bytes_mut());
             self.top.write_at(memory.bytes_mut(), page_offset(page.index, page.sequence))?;
         }
-        if pages.is_empty() { Ok(()) } else { self.top.sync() }
+        self.top.sync()
     }
 
-    /// Makes durable all that was written.
-    fn flush(&self) -> io::Result<()> {
-        let pages = self.own.take_dirty();
-        // Before a page is being written: the first sync of the flush makes it durable.
-        let begun = if pages.is_empty() { Ok(()) } else { self.is_to_be_written() };
-        let flushed = begun.and_then(|()| self.flush_pages(&pages));
-        self.own.settle(&pages, flushed.is_ok());
-        flushed
-    }
-
-    /// Makes durable all that was written, and says in the header that no page is being written.
-    fn close(&self) -> io::Result<()> {
-        self.close_as(|_| ())
-    }
-
-    /// The same; `change`: what else of the header is so from now on.
-    fn close_as(&self, change: impl FnOnce(&mut Header)) -> io::Result<()> {
+    /// Makes durable all that was written, and says in the header that no page is being written; `change`: what else of the header is so from
+    /// now on.
+    fn close(&self, change: impl FnOnce(&mut Header)) -> io::Result<()> {
         self.flush()?;
         self.write_header(|header| {
             header.clean = true;
@@ -204,8 +202,8 @@ impl Device for Overlay {
             limits: Limits { block: facts.limits.block, ..plain.limits },
             size: plain.size,
             flush: plain.flush,
-            volatile_cache: !self.access.is_ephemeral, // make.5
-            fua: false,                                // the map is to follow
+            volatile_cache: !self.layered.is_ephemeral, // make.5
+            fua: false,                                 // the map is to follow
             read_only: self.read_only,
             ..facts
         }
@@ -236,23 +234,18 @@ impl Device for Overlay {
     }
 
     fn has_gone_over(&self) -> bool {
-        let layers = self.layers();
-        layers.top.has_gone_over() && layers.below.files.iter().all(|file| file.file.has_gone_over())
+        self.layers().files().all(|file| file.has_gone_over())
     }
 
     fn run(&self, at: u64, len: u64) -> io::Result<Run> {
         let layers = self.layers();
         let (place, _, len) = layers.places().runs(at, len).next().expect("a run of something");
+        let within = layers.below.base_size.next_multiple_of(Sector::SIZE).saturating_sub(at);
         match place {
-            Place::Top | Place::Below(1..) => Ok(Run { len, hole: false }),
-            Place::Nowhere => Ok(Run { len, hole: true }),
-            Place::Below(0) => {
-                let within = layers.below.base_size.next_multiple_of(Sector::SIZE).saturating_sub(at);
-                match within {
-                    0 => Ok(Run { len, hole: true }), // the rest of a block that the base ends in
-                    _ => self.base.run(at, len.min(within)),
-                }
-            }
+            Place::Below(0) if within > 0 => self.base.run(at, len.min(within)),
+            // Of the base: the rest of a block that it ends in.
+            Place::Below(0) | Place::Nowhere => Ok(Run { len, hole: true }),
+            Place::Below(1..) | Place::Top => Ok(Run { len, hole: false }),
         }
     }
 
@@ -267,11 +260,11 @@ impl Device for Overlay {
     }
 
     fn flush_now(&self) -> io::Result<()> {
-        if self.read_only || self.access.is_ephemeral {
+        if self.read_only || self.layered.is_ephemeral {
             return Ok(());
         }
         let _alone = lock(&self.alone);
-        self.layers().close()
+        self.layers().close(|_| ())
     }
 
     fn freeze(&self, tell: Tell<'_>, roots: &Roots, _own: &Path) -> Result<super::backing::NowBase, String> {
@@ -294,16 +287,8 @@ impl Device for Overlay {
         flatten::rest_on_base(self, tell, || std::thread::sleep(fork::LOOK))
     }
 
-    fn failed(&self, op: Op, errno: Errno) {
-        self.faults.failed(&self.path, op, errno);
-    }
-
-    fn take_faults(&self) -> std::collections::VecDeque<Fault> {
-        let mut all = self.faults.take();
-        let layers = self.layers();
-        all.extend(layers.top.take_faults());
-        layers.below.files.iter().for_each(|file| all.extend(file.file.take_faults()));
-        all
+    fn take_faults(&self) -> VecDeque<Fault> {
+        self.layers().files().flat_map(|file| file.take_faults()).collect()
     }
 
     fn descriptor(&self) -> Option<RawFd> {
@@ -311,11 +296,10 @@ impl Device for Overlay {
     }
 
     fn path(&self) -> Option<&Path> {
-        Some(&self.path)
+        Some(&self.layered.top)
     }
 
     fn is_direct(&self) -> bool {
-        let layers = self.layers();
-        layers.top.is_direct() || layers.below.files.iter().any(|file| file.file.is_direct())
+        self.layers().files().any(|file| file.is_direct())
     }
 }

@@ -28,15 +28,14 @@ const FLATTENS: &str = "flattens";
 
 /// The top's file comes first.
 pub(super) fn files(layers: &Layers) -> Result<Vec<OpenFile>, String> {
-    let below = layers.below.files.iter().map(|file| &file.file);
-    let files = [&layers.top].into_iter().chain(below).map(|file| Arc::clone(file).hand_over());
+    let files = layers.files().map(|file| Arc::clone(file).hand_over());
     files.collect::<Result<Vec<_>, _>>().map(|all| all.into_iter().flatten().collect())
 }
 
 /// over.1
 pub(super) fn tell(overlay: &Overlay, says: &mut Record) -> Result<Vec<u8>, String> {
     if lock(&overlay.claims).is_held(&(0..u64::MAX)) {
-        return Err("has a write that timed out, and has not ended".into());
+        return Err("has a write or a flush that timed out, and has not ended".into());
     }
     let layers = overlay.layers();
     layers.top.hand_on(says)?;
@@ -90,7 +89,7 @@ mod tests {
     fn open(directory: &Directory, words: &str, roots: &Roots) -> Result<Arc<Overlay>, String> {
         let config::Backing::Overlay(layered) = directory.parse(words)? else { panic!("{words}") };
         roots.opens("a");
-        Overlay::open(&layered, false, roots).map(Arc::new)
+        Overlay::open(&layered, (false, true), roots).map(Arc::new)
     }
 
     /// The offer of another server.

@@ -11,10 +11,10 @@
 //! pause.3  A pause that takes too long is given up: the lanes go on as they were.
 //! pause.4  Each lane is told of the beginning and of the end. Between them it costs nothing: of a thousand overlays of a worker 999 may be idle.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fairlift_core::ContextId;
+use slab::Slab;
 
 use crate::device::lane::Tell;
 use crate::sync::{Mutex, lock};
@@ -24,13 +24,7 @@ use crate::sync::{Mutex, lock};
 pub(super) struct Pause {
     /// Odd: they are to stop. It grows by one with each beginning and each end.
     order: AtomicU64,
-    lanes: Mutex<Lanes>,
-}
-
-#[derive(Default)]
-struct Lanes {
-    made: u64,
-    there: HashMap<u64, Joined>,
+    lanes: Mutex<Slab<Joined>>,
 }
 
 /// A lane: for which pause it has stopped, and how it is told.
@@ -49,16 +43,14 @@ impl Pause {
     // ---- lanes ----
 
     /// A lane comes, which is told by `look`: its number, and the present order (pause.2).
-    pub(super) fn join(&self, worker: ContextId, look: u64) -> (u64, u64) {
+    pub(super) fn join(&self, worker: ContextId, look: u64) -> (usize, u64) {
         let mut lanes = lock(&self.lanes);
-        lanes.made += 1;
-        let (number, order) = (lanes.made, self.order.load(Ordering::Acquire));
-        lanes.there.insert(number, Joined { stopped: order, worker, look });
-        (number, order)
+        let order = self.order();
+        (lanes.insert(Joined { stopped: order, worker, look }), order)
     }
 
-    pub(super) fn leave(&self, lane: u64) {
-        lock(&self.lanes).there.remove(&lane);
+    pub(super) fn leave(&self, lane: usize) {
+        lock(&self.lanes).remove(lane);
     }
 
     pub(super) fn order(&self) -> u64 {
@@ -66,31 +58,22 @@ impl Pause {
     }
 
     /// A lane has nothing under way, and begins nothing until something else is ordered (pause.1).
-    pub(super) fn stopped(&self, lane: u64, order: u64) {
-        lock(&self.lanes).there.get_mut(&lane).expect("it has joined").stopped = order;
+    pub(super) fn stopped(&self, lane: usize, order: u64) {
+        lock(&self.lanes)[lane].stopped = order;
     }
 
     // ---- the thread that forks ----
 
-    pub(super) fn begin(&self, tell: Tell<'_>) {
-        assert!(stops(self.ask(tell)), "one pause at a time");
-    }
-
     pub(super) fn is_quiet(&self) -> bool {
         let order = self.order();
-        lock(&self.lanes).there.values().all(|lane| lane.stopped == order)
+        lock(&self.lanes).iter().all(|(_, lane)| lane.stopped == order)
     }
 
-    pub(super) fn end(&self, tell: Tell<'_>) {
-        assert!(!stops(self.ask(tell)), "a pause that was not begun");
-    }
-
-    /// Gives another order, and tells the present lanes (pause.4): the new order.
-    fn ask(&self, tell: Tell<'_>) -> u64 {
+    /// Begins a pause, or ends it, and tells the present lanes (pause.4).
+    pub(super) fn turn(&self, tell: Tell<'_>) {
         let lanes = lock(&self.lanes);
-        let order = self.order.fetch_add(1, Ordering::AcqRel) + 1;
-        lanes.there.values().for_each(|lane| tell(lane.worker, lane.look));
-        order
+        self.order.fetch_add(1, Ordering::AcqRel);
+        lanes.iter().for_each(|(_, lane)| tell(lane.worker, lane.look));
     }
 }
 
@@ -111,7 +94,7 @@ mod tests {
             log
         };
         let ((one, _), (two, _)) = (pause.join(ContextId(0), 7), pause.join(ContextId(1), 8));
-        pause.begin(&tell);
+        pause.turn(&tell);
         let order = pause.order();
         assert!(stops(order) && !pause.is_quiet());
         assert_eq!(were_told(), [(0, 7), (1, 8)]);
@@ -120,13 +103,13 @@ mod tests {
         assert!(stops(asks) && !pause.is_quiet(), "the second one has not stopped");
         pause.leave(two);
         assert!(pause.is_quiet());
-        pause.end(&tell);
+        pause.turn(&tell);
         assert_eq!(were_told(), [(0, 7), (1, 9)]);
-        pause.begin(&tell);
+        pause.turn(&tell);
         assert!(!pause.is_quiet(), "they stopped for the pause before");
         [one, late].iter().for_each(|lane| pause.stopped(*lane, pause.order()));
         assert!(pause.is_quiet());
-        pause.end(&tell);
+        pause.turn(&tell);
         assert!(!stops(pause.order()));
     }
 }

@@ -10,7 +10,6 @@
 //! shift.3  A file that is in both chains is not compared with itself. A block of zeroes takes no room in the top.
 
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,6 +22,7 @@ use super::syntax::BaseAt;
 use crate::device::Layer;
 use crate::device::file::File;
 use crate::device::file::syntax::{Direct, FileAccess};
+use crate::device::handed;
 use crate::device::kinds::Qcow2;
 use crate::device::roots::{RootedPath, Roots};
 use crate::kernel::buffer::Pages;
@@ -49,9 +49,7 @@ pub(super) type GoesOn<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 /// # Errors
 /// It is in use, what is below is not as it was, or a file cannot be read or written.
 pub fn flatten(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
-    let opened = OpenTop::open(top)?;
-    let base = opened.below.lowest.clone();
-    opened.shift(&base, goes_on)
+    put_over(top, None, goes_on).map_err(|why| format!("{}: {why}", top.display()))
 }
 
 /// Puts a top over another base: what is read of it stays as it is.
@@ -64,41 +62,26 @@ pub fn rebase(top: &Path, base: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, S
         Some(path) => BaseAt::Backing(Qcow2 { path: path.into() }.into()),
         None => base.to_owned().into(),
     };
-    OpenTop::open(top)?.shift(&base, goes_on)
+    put_over(top, Some(base), goes_on).map_err(|why| format!("{}: {why}", top.display()))
 }
 
-struct OpenTop<'a> {
-    path: &'a Path,
-    file: Arc<File>,
-    header: Header,
-    below: Arc<Below>,
-}
-
-impl<'a> OpenTop<'a> {
-    fn open(path: &'a Path) -> Result<Self, String> {
-        let of_top = |why: String| format!("{}: {why}", path.display());
-        let (file, header) = open_top(path).map_err(of_top)?;
-        if header.commits {
-            return Err(of_top(under_way(&path.display())));
-        }
-        let base = &header.base.path;
-        let below = Below::open(&header.base.at(), Direct::Off, &Roots::default(), 1).map_err(of_top)?;
-        known(&header, base, below.is()).map_err(of_top)?;
-        Ok(Self { path, file, header, below })
+/// Puts a top over a base; `None`: the lowest of the files below it.
+fn put_over(top: &Path, base: Option<BaseAt>, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
+    let (file, header) = open_top(top)?;
+    if header.commits {
+        return Err(under_way(&top.display()));
     }
-
-    fn shift(self, base: &BaseAt, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
-        let of_top = |why: String| format!("{}: {why}", self.path.display());
-        let new = Below::open(base, Direct::Off, &Roots::default(), 1).map_err(of_top)?;
-        let at = base.clone();
-        let base = Base { path: at.recorded().map_err(|error| of_top(error.to_string()))?, is: new.is() };
-        if self.header.base == base {
-            return Ok(Shifted::Done(0));
-        }
-        let (layers, torn) = Layers::read(self.file, self.header, self.below, at).map_err(of_top)?;
-        let done = layers.begin(&torn, |_| ()).and_then(|()| shift(&layers, &new, base, goes_on));
-        done.map_err(|error| of_top(error.to_string()))
+    let below = Below::open(&header.base.at(), Direct::Off, &Roots::default(), 1)?;
+    known(&header, &header.base.path, below.is())?;
+    let at = base.unwrap_or_else(|| below.lowest.clone());
+    let new = Below::open(&at, Direct::Off, &Roots::default(), 1)?;
+    let base = Base { path: at.recorded().map_err(|error| error.to_string())?, is: new.is() };
+    if header.base == base {
+        return Ok(Shifted::Done(0));
     }
+    let (layers, torn) = Layers::read(file, header, below, at)?;
+    let done = layers.begin(&torn, |_| ()).and_then(|()| shift(&layers, &new, base, goes_on));
+    done.map_err(|error| error.to_string())
 }
 
 pub(super) fn open_top(path: &Path) -> Result<(Arc<File>, Header), String> {
@@ -123,7 +106,7 @@ pub(super) fn shift(layers: &Layers, new: &Below, base: Base, goes_on: GoesOn<'_
     let (mut copied, mut settled, mut at) = (0, 0, 0);
     while at < blocks {
         if !goes_on(at * BLOCK, layers.size) {
-            layers.close()?;
+            layers.close(|_| ())?;
             return Ok(Shifted::Stopped);
         }
         let (held, mut end) = layers.own.run(at, blocks.min(at + PAGE_BLOCKS));
@@ -145,13 +128,13 @@ pub(super) fn shift(layers: &Layers, new: &Below, base: Base, goes_on: GoesOn<'_
             settled = copied;
         }
     }
-    layers.close_as(|header| header.base = base)?;
+    layers.close(|header| header.base = base)?;
     Ok(Shifted::Done(copied))
 }
 
 /// The place of a block that the top does not have, in the layers below; `end` becomes the end of the run there too.
 fn place_of(layers: &Layers, below: &Below, at: u64, end: &mut u64) -> Place {
-    let places = Where { own: &layers.own, below: &below.map, base_size: below.base_size };
+    let places = Where { own: &layers.own, below: &below.maps, base_size: below.base_size };
     let (place, _, len) = places.runs(at * BLOCK, (*end - at) * BLOCK).next().expect("a run of something");
     *end = at + len / BLOCK;
     place
@@ -159,11 +142,11 @@ fn place_of(layers: &Layers, below: &Below, at: u64, end: &mut u64) -> Place {
 
 /// shift.3
 fn is_same((old, from): (&Below, Place), (new, to): (&Below, Place)) -> bool {
-    let inode = |store: &dyn Layer| store.file()?.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()));
+    let which = |store: &dyn Layer| store.file()?.metadata().ok().map(|metadata| handed::of(&metadata));
     match (from, to) {
         (Place::Below(from), Place::Below(to)) => {
             let (from, to) = (&old.files[usize::from(from)].file, &new.files[usize::from(to)].file);
-            Arc::ptr_eq(from, to) || inode(&**from).is_some_and(|one| inode(&**to) == Some(one))
+            Arc::ptr_eq(from, to) || which(&**from).is_some_and(|one| which(&**to) == Some(one))
         }
         (from, to) => from == to,
     }

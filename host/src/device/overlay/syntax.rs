@@ -10,7 +10,7 @@ use super::Overlay;
 use super::format::{Base, Fingerprint};
 pub use crate::device::backing::BaseAt;
 use crate::device::backing::{About, BackingKind, Forks, NowBase, OfExport, Outside, Sharing, Syntax};
-use crate::device::file::syntax::Direct;
+use crate::device::file::syntax::{Direct, FileAccess};
 use crate::device::kinds::Qcow2;
 use crate::device::roots::{Roots, directory_of};
 use crate::device::{Backing, Device};
@@ -84,11 +84,11 @@ impl BackingKind for Layered {
     }
 
     fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
-        Ok(Arc::new(Overlay::open(self, read_only, roots)?))
+        Ok(Arc::new(Overlay::open(self, (read_only, true), roots)?))
     }
 
     fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
-        Ok(Arc::new(Overlay::try_open(self, read_only, roots)?))
+        Ok(Arc::new(Overlay::open(self, (read_only, false), roots)?))
     }
 }
 
@@ -145,6 +145,11 @@ impl Base {
 impl Layered {
     pub(super) fn directory(&self) -> &Path {
         if self.is_ephemeral { &self.top } else { directory_of(&self.top) }
+    }
+
+    /// How the file of the top is opened.
+    pub(super) fn access(&self) -> FileAccess {
+        FileAccess { direct: self.direct, is_raw: true, ..FileAccess::default() }
     }
 }
 

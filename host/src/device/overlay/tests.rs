@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlift_core::{ContextId, Errno, Extent, Flags, Instant, Op, Outcome, Sector, Tag, sched};
@@ -15,6 +16,7 @@ use super::format::{
 use super::map::BlockState;
 use super::*;
 use crate::device::Store;
+use crate::device::file::syntax::Direct;
 use crate::device::volatile::{SECTOR, Volatile};
 use crate::disk::engine::News;
 use crate::disk::engine::bench::{Workers, assert_at_rest, helpers, submit, turned, workers};
@@ -110,6 +112,19 @@ fn opened(files: &[Arc<Volatile>]) -> Result<Arc<Overlay>, String> {
     let below = below(files)?;
     let header = read_header(&**top)?.0;
     known(&header, &header.base.path, below.is())?;
-    let layers = Layers::of(Arc::clone(top) as _, header, below, BaseAt::File("base".into()), false)?;
-    Ok(Arc::new(Overlay::of("top".into(), layers, Access::default(), false)))
+    let layers = begun(Arc::clone(top) as _, header, below)?;
+    Ok(Arc::new(Overlay::of(layered(), layers, false)))
+}
+
+/// A top without options.
+fn layered() -> Layered {
+    let (base, size, direct) = (None, None, Direct::Auto);
+    Layered { base, top: "top".into(), is_ephemeral: false, size, direct, base_direct: direct }
+}
+
+/// The layers of an open top that is written from now on.
+fn begun(top: Arc<dyn Layer>, header: Header, below: Arc<Below>) -> Result<Layers, String> {
+    let (layers, torn) = Layers::read(top, header, below, BaseAt::File("base".into()))?;
+    layers.begin(&torn, |header| header.opened += 1).map_err(|error| error.to_string())?;
+    Ok(layers)
 }

@@ -49,28 +49,30 @@ impl Head {
     /// # Errors
     /// The reason why it cannot be read, and the remedy.
     pub(super) fn read(bytes: &[u8], path: &Path) -> Result<Self, String> {
-        let u32_at =
-            |at: usize| bytes.get(at..at + 4).map(|four| u32::from_be_bytes(four.try_into().expect("four bytes")));
-        let u64_at =
-            |at: usize| bytes.get(at..at + 8).map(|all| u64::from_be_bytes(all.try_into().expect("eight bytes")));
         let short = || "ends within its header".to_owned();
+        let u32_at = |at: usize| {
+            Ok::<_, String>(u32::from_be_bytes(*bytes.get(at..).and_then(<[u8]>::first_chunk).ok_or_else(short)?))
+        };
+        let u64_at = |at: usize| {
+            Ok::<_, String>(u64::from_be_bytes(*bytes.get(at..).and_then(<[u8]>::first_chunk).ok_or_else(short)?))
+        };
         if !bytes.starts_with(&MAGIC) {
             return Err("is no qcow2 image: it begins with something else".into());
         }
-        let version = u32_at(4).ok_or_else(short)?;
+        let version = u32_at(4)?;
         if !(2..=3).contains(&version) {
             return Err(format!("has version {version} of qcow2, and versions 2 and 3 are read"));
         }
-        let bits = u32_at(20).ok_or_else(short)?;
-        let size = u64_at(24).ok_or_else(short)?;
-        let (crypt, first) = (u32_at(32).ok_or_else(short)?, u64::from(u32_at(36).ok_or_else(short)?));
+        let bits = u32_at(20)?;
+        let size = u64_at(24)?;
+        let (crypt, first) = (u32_at(32)?, u64::from(u32_at(36)?));
         if crypt != 0 {
             return Err(format!(
                 "is encrypted, and its key is not asked for: convert it (qemu-img convert -O qcow2 {} NEW.qcow2), and keep it on an encrypted file system",
                 path.display()
             ));
         }
-        let features = if version == 3 { u64_at(72).ok_or_else(short)? } else { 0 };
+        let features = if version == 3 { u64_at(72)? } else { 0 };
         if let Some(Feature(_, what, remedy)) = FEATURES.iter().find(|feature| features & 1 << feature.0 != 0) {
             return Err(format!("{what}: {}", remedy.replace("{}", &path.display().to_string())));
         }

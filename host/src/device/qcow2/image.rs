@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::os::fd::RawFd;
-use std::os::unix::fs::{FileExt, MetadataExt as _};
+use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use imago::{FormatAccess, Mapping};
 use super::header::{BYTES, Head};
 use super::storage::ChainFile;
 use crate::device::by_threads::ByThreads;
-use crate::device::file::File;
 use crate::device::file::faults::Faults;
 use crate::device::file::syntax::{Direct, FileAccess};
-use crate::device::handed::OpenFile;
+use crate::device::file::{File, lock_against_qemu, stamp};
+use crate::device::handed::{self, OpenFile};
 use crate::device::lane::{Address, Lane};
 use crate::device::roots::{Roots, directory_of};
 use crate::device::{Device, Facts, Fault, Run, Stamp, Store};
@@ -31,14 +31,11 @@ pub(super) const CHAIN_MAX: usize = 16;
 /// How much memory the tables of a chain may take. Chosen: a disk of 64 TiB in the usual clusters of 64 KiB takes 9 MiB.
 const MEMORY_MAX: u64 = 256 << 20;
 /// As many runs of an image are looked at when it is opened; what lies behind them counts as data. Chosen: a quarter of a TiB in the usual clusters,
-/// each somewhere else, and a second or two.
+/// each somewhere else, and a second or two; the holes among them take at most 32 MiB.
 const RUNS_MAX: usize = 4 << 20;
-/// As many holes are remembered: 16 MiB.
-const HOLES_MAX: usize = 1 << 20;
 
 pub(super) struct QcowImage {
     path: PathBuf,
-    size: u64,
     disk: FormatAccess<ChainFile>,
     /// The image's file, and those below it.
     files: Vec<Arc<File>>,
@@ -53,7 +50,7 @@ pub(super) struct QcowImage {
 
 impl QcowImage {
     pub(super) fn open(path: &Path, roots: &Roots) -> Result<Self, String> {
-        let mut chain = Chain { roots, files: Vec::new(), inodes: Vec::new(), memory: 0 };
+        let mut chain = Chain { roots, files: Vec::new(), memory: 0 };
         let (disk, holes) = caught(|| {
             let disk = chain.qcow2(path)?;
             let holes = holes(&disk).map_err(|error| format!("is damaged: {error}"))?;
@@ -64,7 +61,6 @@ impl QcowImage {
         tracing::info!(path = %path.display(), size, files = files.len(), holes = holes.len(), "qcow2 image opened");
         Ok(Self {
             path: path.to_owned(),
-            size,
             disk,
             files,
             holes,
@@ -93,7 +89,7 @@ impl Store for QcowImage {
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.size)
+        Ok(self.disk.size())
     }
 }
 
@@ -108,7 +104,6 @@ fn caught<T>(act: impl FnOnce() -> T) -> Result<T, String> {
 struct Chain<'a> {
     roots: &'a Roots,
     files: Vec<Arc<File>>,
-    inodes: Vec<(u64, u64)>,
     memory: u64,
 }
 
@@ -123,17 +118,15 @@ impl Chain<'_> {
         let place = self.roots.place(path)?;
         let access = FileAccess { direct: Direct::Off, is_raw: true, ..FileAccess::default() };
         let file = File::open(&place, access, true)?;
-        let metadata = file.handle().metadata().map_err(|error| error.to_string())?;
-        let inode = (metadata.dev(), metadata.ino());
-        if self.inodes.contains(&inode) {
+        let which = |file: &File| file.handle().metadata().map(|metadata| handed::of(&metadata)).ok();
+        if self.files.iter().any(|above| which(above) == which(&file)) {
             return Err("is in its chain twice".into());
         }
-        if !file.is_free_of_qemu() {
+        if !lock_against_qemu(file.handle()) {
             return Err("is being written by QEMU: have it stop, or take a copy".into());
         }
         let file = Arc::new(file);
         self.files.push(Arc::clone(&file));
-        self.inodes.push(inode);
         Ok(file)
     }
 
@@ -197,7 +190,7 @@ fn backing_path(image: &Path, name: &str) -> Result<PathBuf, String> {
 fn holes(disk: &FormatAccess<ChainFile>) -> io::Result<Vec<Range<u64>>> {
     let (mut holes, mut at, size): (Vec<Range<u64>>, _, _) = (Vec::new(), 0, disk.size());
     for _ in 0..RUNS_MAX {
-        if at >= size || holes.len() >= HOLES_MAX {
+        if at >= size {
             break;
         }
         let (mapping, len) = disk.get_mapping(at, size - at)?;
@@ -234,7 +227,7 @@ fn run(holes: &[Range<u64>], at: u64, len: u64) -> Run {
 impl Device for QcowImage {
     fn facts(&self) -> Facts {
         let Facts { home, rotational, .. } = self.files[0].facts();
-        Facts { home, rotational, read_only: true, needs_helpers: true, ..Facts::plain(self.size) }
+        Facts { home, rotational, read_only: true, needs_helpers: true, ..Facts::plain(self.disk.size()) }
     }
 
     fn called(&self) -> String {
@@ -258,7 +251,7 @@ impl Device for QcowImage {
     }
 
     fn stamps(&self) -> io::Result<Vec<Stamp>> {
-        self.files.iter().map(|file| file.stamp()).collect()
+        self.files.iter().map(|file| Ok(stamp(&file.handle().metadata()?, file.facts().size))).collect()
     }
 
     fn failed(&self, op: Op, errno: Errno) {

@@ -58,15 +58,20 @@ pub(crate) fn helpers(workers: &Workers) -> Arc<Helpers> {
     Arc::clone(&workers[0].0.helpers)
 }
 
-/// A turn of a worker that was woken.
-pub(crate) fn turned(engine: &mut Engine, now: &mut Instant) {
-    *now += ms(1);
+/// Takes in the completions of a worker's ring.
+pub(crate) fn reap(engine: &mut Engine) {
     engine.ring.turn(Some(Duration::ZERO));
     while let Some(completion) = engine.ring.reap() {
         if let Source::Io { disk, place, tag } = Source::unpack(completion.data) {
             engine.completed(disk, place, tag, completion.result);
         }
     }
+}
+
+/// A turn of a worker that was woken.
+pub(crate) fn turned(engine: &mut Engine, now: &mut Instant) {
+    *now += ms(1);
+    reap(engine);
     engine.woken();
     engine.turn(*now);
     engine.launch_all();

@@ -316,7 +316,7 @@ mod tests {
     use fairlift_core::{Instant, sched};
     use fairlift_lab::{Random, repeat};
 
-    use super::super::bench::{Workers, assert_at_rest, workers};
+    use super::super::bench::{Workers, assert_at_rest, reap, workers};
     use super::*;
     use crate::device::volatile::Volatile;
 
@@ -404,6 +404,7 @@ mod tests {
         /// Lets a worker take a turn, woken or not.
         fn turn(&mut self, worker: usize, woken: bool) {
             let (engine, _) = &mut self.engines[worker];
+            reap(engine);
             if woken {
                 engine.woken();
             }

@@ -18,7 +18,7 @@ use crate::kernel::buffer::Pages;
 
 fn overlay(directory: &Directory, words: &str) -> Result<Arc<Overlay>, String> {
     let config::Backing::Overlay(layered) = directory.parse(words)? else { panic!("{words}") };
-    Overlay::open(&layered, false, &Roots::default()).map(Arc::new)
+    Overlay::open(&layered, (false, true), &Roots::default()).map(Arc::new)
 }
 
 /// A block is written, as by a lane.
@@ -209,7 +209,7 @@ fn a_crash_between_the_steps_leaves_the_state_before_or_after() {
             assert_eq!(on_files.link().unwrap(), directory.at("a.1"));
         }
         if steps > 1 {
-            on_files.make(&NewTop::header(&layers, directory.at("a.1")).unwrap()).unwrap();
+            on_files.make(&layers.header_above(directory.at("a.1")).unwrap()).unwrap();
         }
         if steps > 2 {
             layers.flush().unwrap();

@@ -5,16 +5,15 @@
 //! step.3  The bytes read around a part, and the client's bytes, are one write: nothing is copied.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
-use fairlift_core::{Bytes, Errno, Flags, Op, Outcome, Tag, Token};
+use fairlift_core::{Bytes, Errno, Flags, Op, Outcome, Token};
 
 use super::super::format::{BLOCK, page_offset};
 use super::super::map::{BlockState, Cover, Place};
-use super::{OnOverlay, ROOM, StepEnd, TopStage, give_back, is_copy};
-use crate::device::Device as _;
-use crate::device::lane::{Io, Request};
+use super::{OnOverlay, ROOM, TopStage, give_back, is_copy};
+use crate::device::file::is_unsupported;
+use crate::device::lane::{Completed, Io, Request};
 use crate::kernel::call::{Call, Work};
 use crate::kernel::ticket::{Memory, Ticket};
 use crate::sync::lock;
@@ -30,7 +29,6 @@ pub(super) struct Change {
 /// A block that a request has in part, and that is not in the top.
 pub(super) struct Edge {
     block: u64,
-    from: Place,
     /// Of the memory that all of it is read into.
     ticket: usize,
 }
@@ -56,25 +54,23 @@ impl OnOverlay {
     }
 
     /// Our own call of the ring has ended.
-    pub(super) fn allocated(&mut self, io: &mut Io<'_>, tag: Tag, result: i32) {
-        let end = match -result {
-            libc::EINTR | libc::EAGAIN => StepEnd::Busy,
-            // Here a full disk may fail a flush.
-            libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV => StepEnd::Ended(Outcome::Done),
-            errno @ 1.. => {
-                self.device.failed(Op::Write, Errno(errno));
-                StepEnd::Ended(Outcome::Failed(Errno(errno)))
+    pub(super) fn allocated(&mut self, step: &Completed) {
+        match -step.result {
+            libc::EINTR | libc::EAGAIN => self.busy.push(step.tag),
+            // Where it is not possible a full disk may fail a flush.
+            errno if errno <= 0 || is_unsupported(errno) => self.ended.push((step.tag, Outcome::Done)),
+            errno => {
+                self.layers.top.failed(Op::Write, Errno(errno));
+                self.ended.push((step.tag, Outcome::Failed(Errno(errno))));
             }
-            ..=0 => StepEnd::Ended(Outcome::Done),
-        };
-        self.landed(io, tag, end);
+        }
     }
 
-    /// Gets memory for the blocks that a request has in part, where they are not in the top.
+    /// Reads the blocks that a request has in part, where they are not in the top.
     pub(super) fn fill(&mut self, io: &mut Io<'_>, key: usize, mut change: Change) {
         let request @ Request { op, at, bytes, .. } = self.pending[key].request;
         let parts = match op {
-            _ if is_copy(&request) => self.between(&change.blocks, BlockState::Data).flatten().collect(),
+            _ if is_copy(&request) => self.to_be_copied(&mut change),
             Op::Discard => Vec::new(),
             _ => Cover::of(at, bytes).partial,
         };
@@ -89,22 +85,16 @@ impl OnOverlay {
                 let mut buffer = io.pool.get_anyway(BLOCK as usize);
                 buffer.bytes_mut().fill(0);
                 let ticket = io.tickets.insert(Ticket { owner: 0, memory: Memory::Pool(buffer) });
-                change.edges.push(Edge { block, from, ticket });
+                let edge = Edge { block, ticket };
+                if let Some((lane, offset)) = self.layers.file_of(from, block * BLOCK) {
+                    let (op, flags, at) = (Op::Read, Flags::SYNC, block * BLOCK + offset);
+                    let read = Request { op, flags, at, bytes: BLOCK, ..request };
+                    self.step(key, lane, read, std::iter::once(memory_of(&edge, 0..BLOCK)));
+                }
+                change.edges.push(edge);
             }
         }
-        self.read_edges(io, key, change);
-    }
-
-    pub(super) fn read_edges(&mut self, io: &mut Io<'_>, key: usize, change: Change) {
-        let mut some = false;
-        for edge in &change.edges {
-            let Some((lane, offset)) = self.layers.file_of(edge.from) else { continue };
-            some = true;
-            let at = edge.block * BLOCK + offset;
-            let request = Request { op: Op::Read, flags: Flags::SYNC, at, bytes: BLOCK, ..self.pending[key].request };
-            self.step(key, lane, request, std::iter::once(memory_of(edge, 0..BLOCK)));
-        }
-        if some {
+        if self.pending[key].left > 0 {
             self.pending[key].stage = TopStage::Fill(change);
         } else {
             self.store(io, key, change);
@@ -112,7 +102,6 @@ impl OnOverlay {
     }
 
     pub(super) fn store(&mut self, io: &mut Io<'_>, key: usize, mut change: Change) {
-        change.becomes.clear();
         match self.pending[key].request.op {
             Op::Write if is_copy(&self.pending[key].request) => self.store_copies(key, &mut change),
             Op::Write => self.store_write(key, &mut change),
@@ -130,17 +119,16 @@ impl OnOverlay {
     fn store_write(&mut self, key: usize, change: &mut Change) {
         let request = self.pending[key].request;
         let (mut at, mut end) = (request.at, request.at + request.bytes);
-        let (mut segments, client) = (Vec::new(), std::mem::take(&mut self.pending[key].segments));
+        let mut segments = Vec::new();
         if let Some(head) = change.edges.iter().find(|edge| edge.block == at / BLOCK && !at.is_multiple_of(BLOCK)) {
             segments.push(memory_of(head, 0..at % BLOCK));
             at -= at % BLOCK;
         }
-        segments.extend(&client);
+        segments.append(&mut self.pending[key].segments);
         if let Some(tail) = change.edges.iter().find(|edge| edge.block == end / BLOCK && !end.is_multiple_of(BLOCK)) {
             segments.push(memory_of(tail, end % BLOCK..BLOCK));
             end = end.next_multiple_of(BLOCK);
         }
-        self.pending[key].segments = client; // it may be done again
         change.becomes.push((change.blocks.clone(), BlockState::Data));
         self.on_top(key, Request { at, bytes: end - at, ..request }, &segments);
     }
@@ -153,19 +141,19 @@ impl OnOverlay {
             self.on_top(key, Request { at, bytes: BLOCK, ..request }, &[memory_of(edge, 0..BLOCK)]);
             change.becomes.push((block, BlockState::Data));
         }
-        let zeroes = self.between(&change.blocks, BlockState::Zero);
-        change.becomes.extend(zeroes.map(|blocks| (blocks, BlockState::Zero)));
     }
 
-    /// Of some blocks those that are between the top and the base, and that the top is to have so.
-    fn between(&self, blocks: &Range<u64>, wanted: BlockState) -> impl Iterator<Item = Range<u64>> + use<> {
-        let (layers, mut at, end) = (Arc::clone(&self.layers), blocks.start, blocks.end);
-        let next = std::iter::from_fn(move || {
-            let (found, held) = layers.places().between(at, end)?;
+    /// The blocks of data between the top and the base; those of zeroes become that in the top.
+    fn to_be_copied(&self, change: &mut Change) -> Vec<u64> {
+        let (mut at, mut data) = (change.blocks.start, Vec::new());
+        while let Some((found, held)) = self.layers.places().between(at, change.blocks.end) {
             at = found.end;
-            Some((found, held))
-        });
-        next.filter_map(move |(found, held)| (held == wanted).then_some(found))
+            match held {
+                BlockState::Data => data.extend(found),
+                _ => change.becomes.push((found, held)),
+            }
+        }
+        data
     }
 
     /// overlay.4
@@ -225,7 +213,7 @@ impl OnOverlay {
 
     /// A request that changes where blocks are has ended.
     pub(super) fn changed(&mut self, io: &mut Io<'_>, key: usize, change: Change) {
-        if self.pending[key].outcome == Outcome::Done {
+        if self.pending[key].is_done() {
             for (blocks, held) in change.becomes {
                 self.layers.own.set(blocks, held); // overlay.1
             }
@@ -235,11 +223,16 @@ impl OnOverlay {
         self.end(io, key);
     }
 
+    /// Lets blocks go, and those go on that waited for them, here or on other workers.
     pub(super) fn let_go(&mut self, io: &mut Io<'_>, blocks: &Range<u64>) {
-        let mut granted = std::mem::take(&mut self.granted);
-        lock(&self.device.claims).release(blocks, &mut granted);
-        self.tell(io, granted.drain(..));
-        self.granted = granted;
+        let granted = lock(&self.device.claims).release(blocks);
+        for (worker, leave) in granted {
+            if worker == io.context {
+                self.may_go_on(leave);
+            } else {
+                io.helpers.tell(worker, (self.data(leave), 0));
+            }
+        }
     }
 }
 

@@ -2,44 +2,30 @@
 //!
 //! step.4  A flush that finds pages to write is a sync, writes of the pages, and a sync (overlay.3).
 
-use std::sync::Arc;
-
 use fairlift_core::queue::Segment;
 use fairlift_core::{Bytes, Flags, Op, Outcome, Token};
 
+use super::super::claims::MAP;
 use super::super::format::{BLOCK, Id, PageImage, page_offset};
-use super::super::gate::FlushTurn;
-use super::{LEAVE, OnOverlay, PAGES_AT_ONCE, TOP, TopStage};
+use super::{OnOverlay, PAGES_AT_ONCE, TOP, TopStage};
 use crate::device::lane::{Io, Request};
 use crate::kernel::ticket::{Memory, Ticket};
 use crate::sync::lock;
 
 impl OnOverlay {
-    /// overlay.3
+    /// overlay.3: no other flush writes the map now.
     pub(super) fn flush(&mut self, io: &mut Io<'_>, key: usize) {
-        let device = Arc::clone(&self.device);
-        let layers = Arc::clone(&self.layers);
-        let leave = self.own_step(key, LEAVE);
         // One that is only read may have pages that a crash has torn, and leaves them so.
-        let is_dirty = !device.read_only && layers.own.is_dirty();
-        let turn = lock(&device.gate).enter(is_dirty, (io.context, leave));
-        if turn == FlushTurn::Wait {
-            self.pending[key].stage = TopStage::Wait;
-            return;
+        if self.device.read_only || !self.layers.own.is_dirty() {
+            self.let_go(io, &MAP);
+            return self.sync(key);
         }
-        self.steps.remove(leave.0.into());
-        match turn {
-            FlushTurn::Wait => {}
-            FlushTurn::Plain => self.sync(key),
-            FlushTurn::Alone => {
-                if let Err(error) = layers.is_to_be_written() {
-                    self.pending[key].outcome = Outcome::Failed(crate::outcome::errno(&error));
-                    return self.flushed(io, key, &[]);
-                }
-                self.pending[key].stage = TopStage::Sync(layers.own.take_dirty()); // before the sync (map.2)
-                self.sync(key);
-            }
+        if let Err(error) = self.layers.is_to_be_written() {
+            self.pending[key].outcome = Outcome::Failed(crate::outcome::errno(&error));
+            return self.flushed(io, key, &[]);
         }
+        self.pending[key].stage = TopStage::Sync(self.layers.own.take_dirty()); // before the sync (map.2)
+        self.sync(key);
     }
 
     pub(super) fn write_pages(&mut self, io: &mut Io<'_>, key: usize, pages: Vec<PageImage>, done: usize) {
@@ -58,11 +44,10 @@ impl OnOverlay {
         self.pending[key].stage = TopStage::Pages(pages, done, tickets);
     }
 
-    /// A flush that was alone has ended.
+    /// A flush that writes the map has ended.
     pub(super) fn flushed(&mut self, io: &mut Io<'_>, key: usize, pages: &[PageImage]) {
-        self.layers.own.settle(pages, self.pending[key].outcome == Outcome::Done);
-        let waiting = lock(&self.device.gate).leave();
-        self.tell(io, waiting.into_iter());
+        self.layers.own.settle(pages, self.pending[key].is_done());
+        self.let_go(io, &MAP);
         self.end(io, key);
     }
 }

@@ -187,8 +187,8 @@ fn a_flush_of_a_top_that_is_only_read_writes_nothing_though_a_page_is_torn() {
     top.put(format::page_offset(0, 2) + 1024, &[9; 512]);
     let header = read_header(&*top).unwrap().0;
     let below = below(&[Arc::clone(&calm.base)]).unwrap();
-    let layers = Layers::of(Arc::clone(&top) as _, header, below, BaseAt::File("base".into()), true).unwrap();
-    let overlay = Arc::new(Overlay::of("top".into(), layers, Access::default(), true));
+    let (layers, _) = Layers::read(Arc::clone(&top) as _, header, below, BaseAt::File("base".into())).unwrap();
+    let overlay = Arc::new(Overlay::of(layered(), layers, true));
     let workers = workers(Arc::clone(&overlay) as Arc<dyn Device>, sched::Kind::None, 1);
     let mut calm = Calm { workers, overlay, top, ..calm };
     assert!(calm.overlay.layers().own.is_dirty(), "who writes it writes the page again");

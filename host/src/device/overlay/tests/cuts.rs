@@ -7,6 +7,7 @@
 
 use fairlift_lab::repeat::seeds;
 
+use super::super::claims::MAP;
 use super::trial::{Trial, windows};
 use super::*;
 
@@ -132,7 +133,7 @@ fn a_top_that_a_fork_has_made_is_opened_after_a_cut_while_it_is_frozen() {
         let (layers, _) = Layers::read(Arc::clone(&top) as _, header, below, BaseAt::File("base".into())).unwrap();
         layers.own.set(0..2000, BlockState::Zero);
         top.loses_power_after(seed % 6);
-        let _ = layers.close();
+        let _ = layers.close(|_| ());
         let answer = opened(&[base, top.cut(&mut Random::new(seed))]).map(drop);
         assert_eq!(answer, Ok(()));
     }
@@ -157,4 +158,27 @@ fn zeroes_over_zeroes_wait_for_a_first_write_that_is_under_way() {
     for op in [Op::Discard, Op::WriteZeroes] {
         assert_eq!((ends_at_once(op, false), ends_at_once(op, true)), (true, false), "{op:?}");
     }
+}
+
+/// overlay.3: a flush that finds no page to write waits for the one that has taken them.
+#[test]
+fn a_flush_waits_for_the_one_that_writes_the_map() {
+    let ends_at_once = |somebody_writes_the_map: bool| {
+        let files = [Volatile::new(SIZE, &windows(), 1, (0, 0)), made(&windows(), 1, (0, 0))];
+        let overlay = opened(&files).unwrap();
+        let mut workers = workers(Arc::clone(&overlay) as Arc<dyn Device>, sched::Kind::None, 1);
+        let mut now = Instant::ZERO;
+        let mut ends = |op| {
+            let sectors = if op == Op::Flush { 0..0 } else { 8..16 };
+            submit(&mut workers[0], op, Flags::SYNC, &sectors, &[1; BLOCK as usize]);
+            (0..100).for_each(|_| turned(&mut workers[0].0, &mut now));
+            workers[0].0.news.drain(..).count() == 1
+        };
+        assert!(ends(Op::Write));
+        if somebody_writes_the_map {
+            assert!(lock(&overlay.claims).claim(MAP, (ContextId(0), Tag(0))));
+        }
+        ends(Op::Flush)
+    };
+    assert_eq!([ends_at_once(false), ends_at_once(true)], [true, false]);
 }

@@ -49,7 +49,7 @@ pub(super) fn written(random: &mut Random, below: &Arc<Below>) -> (Arc<Volatile>
             _ => {}
         }
     }
-    layers.begin(&[], |header| header.opened = 1).and_then(|()| layers.close()).unwrap();
+    layers.begin(&[], |header| header.opened = 1).and_then(|()| layers.close(|_| ())).unwrap();
     (top, layers)
 }
 

@@ -2,13 +2,12 @@
 //! server ends in another way; what is known of each disk judges what is left.
 
 use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
 
 use fairlift_proving::power_cut::Stamp;
 
 use super::super::files::DEPTH_MAX;
 use super::super::flatten::{next, rest_on_base};
-use super::super::fork::{NewTop, Steps, freeze_by};
+use super::super::fork::{Steps, freeze_by};
 use super::known::{BASE, Found, Known, content, found};
 use super::*;
 
@@ -320,8 +319,8 @@ impl Trial {
         let (layers, disk) = (overlay.layers(), &self.disks[at]);
         let (header, top) = made_over(layers.below.is(), &windows(), self.made, self.faults);
         let files: Vec<_> = disk.files[..disk.files.len() - 1].iter().chain([&top]).map(Arc::clone).collect();
-        let layers = Layers::of(top, header, Arc::clone(&layers.below), BaseAt::File("base".into()), false).unwrap();
-        let overlay = Arc::new(Overlay::of("top".into(), layers, Access::default(), false));
+        let layers = begun(top, header, Arc::clone(&layers.below)).unwrap();
+        let overlay = Arc::new(Overlay::of(layered(), layers, false));
         let first = see(&overlay, &files);
         let floors = disk.known.floors(first.keys().copied());
         for ((sector, found), floor) in first.iter().zip(floors) {
@@ -537,13 +536,13 @@ impl Steps for Forking<'_, '_> {
         Ok("/frozen".into())
     }
 
-    fn make(&self, header: &Header) -> Result<NewTop, String> {
+    fn make(&self, header: &Header) -> Result<Arc<dyn Layer>, String> {
         let seed = self.trial.borrow_mut().any(1 << 20);
         let faults = self.trial.borrow().faults;
         let top = top_of(header, &windows(), seed, faults);
         *self.made.borrow_mut() = Some(Arc::clone(&top));
         self.instant(1).map_err(|error| error.to_string())?;
-        Ok(NewTop { file: top, header: header.clone() })
+        Ok(top)
     }
 
     fn rename(&self) -> io::Result<()> {
