@@ -90,7 +90,6 @@ impl Config {
         self.exports.iter().any(|export| export.ways.iter().any(WayIn::is_block_device))
     }
 
-    /// The group of an export.
     pub(crate) fn group(&self, export: &Export) -> &Group {
         &self.groups[usize::from(export.group.0)]
     }

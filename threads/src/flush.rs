@@ -244,7 +244,6 @@ impl State {
     }
 }
 
-/// A waiter, from asking for a flush to its end.
 struct Asking<'a> {
     queue: &'a FlushQueue,
     waiter: Option<usize>,

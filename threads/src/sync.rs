@@ -23,7 +23,6 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 pub(crate) use parking::{Parker, Unparker};
 
-/// How to wake somebody who waits.
 #[derive(Clone)]
 pub(crate) enum Sleeper {
     Thread(Unparker),

@@ -78,7 +78,6 @@ impl Why {
     }
 }
 
-/// The course of a negotiation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visit {
     pub(crate) opened: bool,
@@ -100,7 +99,6 @@ impl Visit {
     }
 }
 
-/// The debts and the clients of an address.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     /// When its debt is paid off.

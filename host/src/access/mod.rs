@@ -203,14 +203,12 @@ impl Peer {
     }
 }
 
-/// The rules in force.
 #[derive(Default, Debug)]
 pub(crate) struct Access {
     rules: Vec<InForce>,
     revoked: Arc<Revoked>,
 }
 
-/// A rule, and its connections.
 #[derive(Debug)]
 struct InForce {
     rule: Rule,
@@ -255,7 +253,6 @@ impl Access {
         self.rules.iter().map(|there| (there.rule.name.clone(), there.count.load(Ordering::Relaxed)))
     }
 
-    /// The rights of clients.
     pub(crate) fn of(&self, peer: &Peer) -> Rights<'_> {
         if self.has_revoked(peer) {
             return Rights(Some(Vec::new()));
@@ -265,7 +262,6 @@ impl Access {
         Rights(bounded.then(|| fitting().collect()))
     }
 
-    /// The rights of a client at the control server.
     pub(crate) fn role(&self, peer: &Peer) -> Grant {
         Grant::of(self.rules.iter().map(|there| &there.rule), peer)
     }
@@ -278,14 +274,12 @@ impl Access {
 /// The rights of a client: the rules that fit it, each with its number; `None`: everything.
 pub(crate) struct Rights<'a>(Option<Vec<(usize, &'a InForce)>>);
 
-/// The rights of a client to an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Right {
     Write,
     Read,
 }
 
-/// A connection that was let in.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) right: Right,
@@ -303,7 +297,6 @@ impl Drop for Counted {
 }
 
 impl Rights<'_> {
-    /// Whether there are rules at all.
     pub(crate) const fn are_bounded(&self) -> bool {
         self.0.is_some()
     }

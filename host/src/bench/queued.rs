@@ -27,7 +27,6 @@ use crate::worker::{Backend, Worker};
 /// How many threads the kernel may have for a worker's ring: as many as a server has helpers by default.
 const KERNEL_THREADS: u32 = 32;
 
-/// A disk and the workers that drive it.
 pub(super) struct Queued<'a> {
     setup: &'a Setup,
     workers: usize,
@@ -65,7 +64,6 @@ impl<'a> Queued<'a> {
         Ok(Self { setup, workers, bounds, disk, backend })
     }
 
-    /// Runs the jobs until the time is over or `watch` says so.
     pub(super) fn run(self, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, Error> {
         let count = jobs.len();
         let mut shares: Vec<Vec<(usize, Job)>> = (0..self.workers).map(|_| Vec::new()).collect();

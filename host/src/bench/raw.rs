@@ -23,7 +23,6 @@ use crate::kernel::sleep::Sleep;
 /// How long the kernel may take to give back what is in flight: as much as a server waits for one request.
 const PATIENCE: fairlift_core::Duration = fairlift_core::time::secs(30);
 
-/// One thread, one ring, one file.
 pub(super) struct Raw {
     // The ring goes before the memory that is registered with it, and that of flights.
     ring: Ring,
@@ -35,7 +34,6 @@ pub(super) struct Raw {
     done: Vec<(usize, u32, Outcome)>,
 }
 
-/// An ask in the kernel's hands.
 struct Flight {
     job: usize,
     ask: Ask,
@@ -115,7 +113,6 @@ impl Raw {
         (done, 0)
     }
 
-    /// Submits the collected requests, waits, and takes in the completions.
     fn wait(&mut self, before: Instant, due: Instant, ends: &mut Vec<(usize, u32, Outcome)>) -> Instant {
         let now = self.sleep.until(&mut self.ring, before, Some(due), !self.flights.is_empty(), true, |_| false);
         while let Some(completion) = self.ring.reap() {
@@ -164,7 +161,6 @@ impl Raw {
         })
     }
 
-    /// Submits the present step of a flight.
     fn push(&mut self, number: usize) {
         let flight = &self.flights[number];
         let Ask { op, flags, extent, .. } = flight.ask;

@@ -78,7 +78,6 @@ pub(crate) fn written(exports: &[config::Export]) -> HashSet<Sharing> {
     writable.map(|export| export.backing.sharing(export.disk)).filter(|sharing| *sharing != Sharing::None).collect()
 }
 
-/// The disks, and their devices.
 pub(crate) struct Arranged {
     pub(crate) disks: Vec<Arc<Disk>>,
     /// The disk that each export is on, and where its backing is there.

@@ -444,7 +444,6 @@ impl Difference<'_> {
         }
     }
 
-    /// Looks anew at keys whose settings are the same.
     fn again(&mut self, new: &Config) {
         for (name, key) in &self.edit.again {
             let of = Of::Export(name.clone());

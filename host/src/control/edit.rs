@@ -270,7 +270,6 @@ pub(super) fn unknown<'a>(
     }
 }
 
-/// Refuses to remove what others use, and says who does.
 fn in_use(what: &str, name: &str, user: &str, users: Vec<&String>) -> Result<(), String> {
     let are = match &users[..] {
         [] => return Ok(()),

@@ -52,7 +52,6 @@ const GONE: usize = 256;
 /// Number of findings of a disk's schedulers that are kept.
 const FINDINGS: usize = 16;
 
-/// The objects of a server.
 pub(crate) struct Live {
     version: u64,
     /// The configuration in force: every export names its disk.
@@ -122,7 +121,6 @@ struct Making<'a> {
     openings: Vec<(Opening, Arc<Export>)>,
 }
 
-/// The second half of a transaction: it cannot fail.
 type Prepared = Box<dyn FnOnce(&mut Making<'_>)>;
 
 impl Leaving {

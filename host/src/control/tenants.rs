@@ -41,7 +41,6 @@ pub(crate) fn turn(disk: &mut Disk, scheduler: sched::Kind) {
     disk.set.retain(|(knob, _)| flush::Settings::INFO.iter().any(|info| info.name == knob));
 }
 
-/// A group, those above it, and the root.
 fn ancestors(config: &Config, group: GroupId) -> impl Iterator<Item = &Group> {
     let of = |group: GroupId| &config.groups[usize::from(group.0)];
     std::iter::successors(Some(of(group)), move |group| group.parent.map(of))

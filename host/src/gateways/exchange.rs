@@ -45,7 +45,6 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// How long a start waits for a second report under its name (exchange.3).
 const TWIN: Duration = Duration::from_millis(1500);
 
-/// The exchange of a disk's gateways.
 pub(super) struct Exchange {
     shares: Shares,
     disk: Arc<Disk>,
@@ -158,7 +157,6 @@ impl Exchange {
         self.mail.write(known.pool.report().write().into_bytes());
     }
 
-    /// Divides what all told.
     fn turn(&mut self, disks: &Disks) {
         let mut known = lock(&self.pool);
         // gateway.3
@@ -199,12 +197,10 @@ fn instance() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Since 1970.
 fn time_of_day() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// From a time of day to the end of its second.
 fn until_second(now: Duration) -> Duration {
     PERIOD.saturating_sub(Duration::from_nanos(now.subsec_nanos() as u64))
 }

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use super::Carrier;
 
-/// All reports that were found, or why none could be.
 type Heard = io::Result<Reports>;
 type Reports = Vec<(String, Vec<u8>)>;
 
@@ -19,7 +18,6 @@ enum Task {
     Write(Vec<u8>),
 }
 
-/// The reports of a pool's gateways, on their way.
 pub(super) struct Mail {
     tasks: Sender<Task>,
     heard: Receiver<Heard>,

@@ -72,7 +72,6 @@ pub struct PoolView {
     pub groups: BTreeMap<String, Due>,
 }
 
-/// A server, as its exchange asks for it.
 pub(crate) enum Standing {
     /// It serves, and this is in force.
     Serves(Arc<Config>),

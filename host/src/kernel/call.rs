@@ -37,7 +37,6 @@ pub(crate) enum Call {
     Nop,
 }
 
-/// A file operation: one system call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     /// `preadv2`
@@ -50,7 +49,6 @@ pub(crate) enum Work {
     Sync { data_only: bool },
 }
 
-/// The work of a helper thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Task {
     /// A system call on a file.
@@ -86,7 +84,6 @@ impl Task {
     }
 }
 
-/// The memory of a read or write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pieces {
     /// One piece; it may be part of a block of the pool that is registered with the ring.

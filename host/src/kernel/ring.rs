@@ -45,7 +45,6 @@ pub enum Engine {
     Poll,
 }
 
-/// The settings of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     IoUring,
@@ -326,15 +325,12 @@ both! {
     /// Submits what was collected without waiting.
     fn submit(&mut self);
 
-    /// The next completion.
     #[inline]
     fn reap(&mut self) -> Option<Completion>;
 }
 
-/// A call that the ring has done, or that goes on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completion {
-    /// The data given with the call.
     pub(crate) data: u64,
     /// As the system call would have returned it, or the negative error.
     pub(crate) result: i32,
@@ -350,7 +346,6 @@ const MORE: u32 = 1 << 1;
 const SOCKET_HAS_MORE: u32 = 1 << 2;
 
 impl Completion {
-    /// A call that has ended.
     fn ended(data: u64, result: i32) -> Self {
         Self { data, result, flags: 0 }
     }

@@ -26,7 +26,6 @@ pub(crate) struct Ticket {
 /// The tickets of a worker; a request is known by its ticket's number.
 pub(crate) type Tickets = Slab<Ticket>;
 
-/// Where the payload of a request is.
 pub(crate) enum Memory {
     /// It has none: a flush, a discard, a write of zeroes.
     None,

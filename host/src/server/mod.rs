@@ -409,7 +409,6 @@ impl Shared {
         }
     }
 
-    /// A worker for the calling thread.
     fn worker(&self, context: ContextId) -> std::io::Result<Worker<Clients>> {
         if !ring::be_flusher() && context.0 == 0 {
             tracing::debug!(
@@ -424,7 +423,6 @@ impl Shared {
     }
 }
 
-/// How many there are.
 fn workers(config: &Config) -> usize {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     config.workers.unwrap_or_else(|| usual_workers(cpus, &config.limits)).clamp(1, 64)

@@ -45,9 +45,7 @@ pub(crate) struct Backend {
     pub(crate) files: u32,
     pub(crate) notifiers: Arc<Notifiers>,
     pub(crate) helpers: Arc<Helpers>,
-    /// How busy each worker is.
     pub(crate) turns: Arc<[Turns]>,
-    /// The settings of rings.
     pub(crate) engine: Choice,
 }
 

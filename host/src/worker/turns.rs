@@ -15,7 +15,6 @@ pub(crate) struct Turns {
     /// Its thread; 0: there is none.
     thread: AtomicI32,
     count: AtomicU64,
-    /// The completions of the ring.
     completions: AtomicU64,
     /// How often it found requests that wait for nothing (stuck.1).
     stuck: AtomicU64,
@@ -51,7 +50,6 @@ impl Turns {
         (0..workers).map(|_| Self::default()).collect()
     }
 
-    /// The calling thread is the worker.
     pub(crate) fn begin(&self) {
         self.thread.store(rustix::thread::gettid().as_raw_pid(), Ordering::Relaxed);
     }
@@ -82,7 +80,6 @@ impl Turns {
         dues.map(|due| now.since(Instant::from_nanos(due))).max().unwrap_or(Duration::ZERO)
     }
 
-    /// It found requests that wait for nothing, on `disks`.
     pub(crate) fn found_stuck(&self, disks: u64) {
         self.stuck.fetch_add(disks, Ordering::Relaxed);
     }

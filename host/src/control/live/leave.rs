@@ -75,7 +75,6 @@ impl Live {
         self.is_leaving() || served.is_leaving()
     }
 
-    /// The names of devices whose last flush has not ended.
     pub(crate) fn flushed_last(&self) -> Vec<String> {
         self.closing.iter().filter(|(_, closing)| !closing.is_finished()).map(|(name, _)| name.clone()).collect()
     }

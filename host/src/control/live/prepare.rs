@@ -39,11 +39,9 @@ impl From<Error> for Why {
     }
 }
 
-/// The preparations of a transaction so far.
 pub(super) struct Draft<'a> {
     pub(super) backend: &'a Backend,
     pub(super) served: &'a Served,
-    /// Nothing of it is to be made.
     dry_run: bool,
     pub(super) config: Config,
     pub(super) groups: BTreeMap<String, GroupId>,
@@ -62,12 +60,9 @@ pub(super) struct Draft<'a> {
     pub(super) taken: BTreeSet<GroupId>,
     /// Disks that shall have another scheduler, other tunables or bounds.
     pub(super) turned: BTreeSet<String>,
-    /// The object of the transaction.
     pub(super) steps: Vec<Step>,
-    /// Disks that get the scheduler that their tenants need.
     pub(super) suited: Vec<Step>,
     pub(super) prepared: Vec<Prepared>,
-    /// Whether workers have to look at the change.
     pub(super) wakes: bool,
 }
 
@@ -271,7 +266,6 @@ impl Draft<'_> {
         })
     }
 
-    /// In the second half.
     pub(super) fn then(&mut self, step: impl FnOnce(&mut Making<'_>) + 'static) {
         self.prepared.push(Box::new(step));
         self.wakes = true;
@@ -393,7 +387,6 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Which of the opened devices an export shows.
     fn shown(&self, export: &str) -> usize {
         self.shows.get(export).copied().unwrap_or_else(|| {
             let there = self.list.iter().find(|there| there.name == export).expect("the step is about it");

@@ -391,7 +391,6 @@ struct Buffers {
 }
 
 impl Buffers {
-    /// The next buffer: its memory and number.
     fn first(&self) -> Option<(*mut u8, u32, u16)> {
         // SAFETY: the entries live as long as the ring is used (`Ring::register_recv`); the tail is in the first of them.
         let tail = unsafe { (*BufRingEntry::tail(self.entries).cast::<AtomicU16>()).load(Ordering::Acquire) };

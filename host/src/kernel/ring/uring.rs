@@ -14,10 +14,8 @@ use super::{Completion, FILES};
 use crate::kernel::buffer::{BLOCK, Pool, RecvRing};
 use crate::kernel::call::{Call, Pieces, Work};
 
-/// The group number of the buffers that sockets receive into.
 const RECV_GROUP: u16 = 0;
 
-/// A worker's io_uring, with its registered files and memory.
 pub(crate) struct Uring {
     pub(super) ring: IoUring,
     /// Which blocks of the pool's arena are registered as fixed buffers.

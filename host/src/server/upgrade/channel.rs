@@ -40,7 +40,6 @@ impl From<io::Error> for NoMessage {
     }
 }
 
-/// One side of the connection.
 pub(in crate::server) struct Channel(UnixStream);
 
 impl Channel {

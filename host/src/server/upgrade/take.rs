@@ -118,7 +118,6 @@ impl Taking {
         Some(self.beside.swap_remove(at).1)
     }
 
-    /// The sockets of these listeners.
     pub(in crate::server) fn listen(&mut self, configured: &[Listener]) -> Result<Vec<Listening>, Error> {
         let socket = |listener: &Listener| {
             let name = listener.address.to_string();
@@ -270,7 +269,6 @@ impl Shared {
         }
     }
 
-    /// Has devices go on where those of the previous server were.
     fn go_on_with(&self, mut states: BTreeMap<String, (Record, Vec<u8>)>) -> Result<(), String> {
         // The first export of a device may be another one there: they came in another order.
         let (exports, mut names) = (self.served.service.exports(), HashMap::<_, Vec<&str>>::new());

@@ -204,7 +204,6 @@ impl Draft<'_> {
         named.map(str::to_owned).or_else(at_home)
     }
 
-    /// Puts a device on a disk that has others.
     fn put_on(&mut self, name: &str, device: Registered) -> Result<usize, String> {
         let number = self.disks[name];
         let disk = self.disk(name);
