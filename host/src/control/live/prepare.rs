@@ -298,7 +298,7 @@ impl Draft<'_> {
             if !suits.has_weights() || suits == scheduler || scheduler.has_floors() {
                 continue;
             }
-            tenants::turn(&mut self.config.disks[at], suits);
+            tenants::turn(&mut Arc::make_mut(&mut self.config.disks)[at], suits);
             let says = format!("scheduler {} (was {}), for its tenants to share it", suits.name(), scheduler.name());
             self.suited.push(Step::new(Of::Disk(name.clone()), Becomes::Key("scheduler"), says));
             self.turned.insert(name);
@@ -425,10 +425,10 @@ impl Draft<'_> {
         let is_left = |(at, disk): &(usize, &config::Disk)| made.contains(&disk.name) && !used.contains(at);
         let left: Vec<_> = config.disks.iter().enumerate().filter(is_left).map(|(at, _)| at).collect();
         for at in left.into_iter().rev() {
-            let name = config.disks.remove(at).name;
+            let name = Arc::make_mut(&mut config.disks).remove(at).name;
             made.remove(&name);
             disks.remove(&name);
-            let later = config.exports.iter_mut().filter_map(|export| export.disk.as_mut());
+            let later = Arc::make_mut(&mut config.exports).iter_mut().filter_map(|export| export.disk.as_mut());
             later.for_each(|disk| *disk -= usize::from(*disk > at));
         }
     }
