@@ -191,7 +191,7 @@ impl<F: Front> Worker<F> {
             Source::Wake => self.look_around(),
             Source::Bell => {
                 let Engine { ring, notifiers, context, .. } = &mut self.engine;
-                if !completion.goes_on() {
+                if !completion.goes_on {
                     notifiers.arm_bell(*context, ring);
                 }
                 notifiers.answer_bell(*context);
