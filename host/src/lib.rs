@@ -43,7 +43,7 @@ mod worker;
 
 pub use error::Error;
 pub use fairlift_threads::{flush, tags};
-pub use server::{Beside, Foreign, ForkTop, HandOver, Handle, Server, Taking};
+pub use server::{Beside, Foreign, ForkTop, Handle, Server, Taking};
 
 /// Overlays: looking at their files.
 pub mod overlay {

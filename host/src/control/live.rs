@@ -53,7 +53,8 @@ const GONE: usize = 256;
 const FINDINGS: usize = 16;
 
 pub(crate) struct Live {
-    version: u64,
+    /// Counted on from those of a server from which this one took over: none of them is one of another configuration here.
+    pub(crate) version: u64,
     /// The configuration in force: every export names its disk.
     config: Arc<Config>,
     /// The configuration before the last change, and those of its disks that had no name.
@@ -187,11 +188,6 @@ impl Live {
 
     pub(crate) fn state(&self) -> State {
         State { version: self.version, config: Arc::clone(&self.config) }
-    }
-
-    /// Counts versions on from those of a server that had the same configuration: none of them is one of another configuration here.
-    pub(crate) fn go_on_from(&mut self, version: u64) {
-        self.version = version;
     }
 
     /// Makes what is in force another configuration, or leaves it (control.1).

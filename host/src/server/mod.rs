@@ -18,7 +18,7 @@ use fairlift_core::{ContextId, GroupId, Sector};
 
 pub use check::Foreign;
 pub use fork::ForkTop;
-pub use upgrade::{Beside, HandOver, Taking};
+pub use upgrade::{Beside, Taking};
 
 use crate::Error;
 use crate::access::{Access, Grant, Peer, Token};
@@ -275,6 +275,10 @@ const KERNEL_THREADS: u32 = 16;
 const CHANGE: Duration = Duration::from_secs(5);
 
 impl Shared {
+    fn is_draining(&self) -> bool {
+        self.served.service.draining.load(Ordering::Acquire)
+    }
+
     fn live(&self) -> MutexGuard<'_, Live> {
         // A panic in the middle of a change leaves it half made: nobody changes anything more.
         self.live.lock().unwrap_or_else(|_: PoisonError<_>| panic!("a change of the server panicked"))

@@ -46,7 +46,7 @@ pub(super) mod channel;
 mod give;
 pub(super) mod take;
 
-pub use give::{Beside, HandOver};
+pub use give::Beside;
 pub use take::Taking;
 
 use std::time::Duration;
