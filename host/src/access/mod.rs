@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use certificate::{Certificate, Subject};
 pub use cgroup::Cgroup;
-pub(crate) use gate::{Gate, Visit, Why};
+pub(crate) use gate::{Gate, Origin, Visit, Why};
 pub use network::Network;
 pub use revoked::Revoked;
 pub use role::{Control, Grant, Token};
@@ -195,11 +195,6 @@ impl Peer {
     #[must_use]
     pub fn is_root_or_own(&self) -> bool {
         self.user.is_some_and(|(uid, _)| uid == 0 || uid == rustix::process::geteuid().as_raw())
-    }
-
-    /// One client in the log: a user or an address, with any number of connections.
-    pub(crate) fn origin(&self) -> (Option<u32>, Option<IpAddr>) {
-        (self.user.map(|(uid, _)| uid), self.address)
     }
 }
 
