@@ -26,7 +26,7 @@ use crate::config::{Config, Shares, SharesAt};
 use crate::disk::{Disk, Disks};
 use crate::sync::{Mutex, lock};
 use directory::Directory;
-use exchange::{Exchange, is_taken};
+use exchange::Exchange;
 use known::Known;
 use rados::Rados;
 
@@ -95,16 +95,8 @@ impl Gateways {
     pub(crate) fn open(disks: &[Arc<Disk>], takes_over: bool) -> Result<Self, (String, String)> {
         let (mut opened, mut pools) = (Vec::new(), Vec::new());
         for (disk, shares) in disks.iter().filter_map(|disk| Some((disk, disk.settings().shares?))) {
-            let fail = |why: String| (disk.name.clone(), format!("shares = \"{}\": {why}", shares.place));
-            let mut carrier = open(&shares.place).map_err(|error| fail(error.to_string()))?;
-            if !takes_over && is_taken(&mut *carrier, &shares.gateway).map_err(|error| fail(error.to_string()))? {
-                let name = &shares.gateway;
-                return Err(fail(format!(
-                    "another gateway is called {name:?}; give this one another name (server.gateway)"
-                )));
-            }
-            let exchange =
-                Exchange::new(&shares, Arc::clone(disk), carrier).map_err(|error| fail(error.to_string()))?;
+            let exchange = Exchange::open(&shares, Arc::clone(disk), takes_over)
+                .map_err(|error| (disk.name.clone(), format!("shares = \"{}\": {error}", shares.place)))?;
             pools.push((shares, Arc::clone(disk), Arc::clone(&exchange.pool)));
             opened.push(exchange);
         }
