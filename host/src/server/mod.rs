@@ -13,7 +13,6 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-use fairlift_core::sched::Kind;
 use fairlift_core::{ContextId, GroupId, Sector};
 
 pub use check::Foreign;
@@ -50,6 +49,7 @@ use crate::worker::{Backend, Worker};
 /// ```
 /// use fairlift::Server;
 /// use fairlift::config::{Address, Config, Disk, Export, Listener, Ram, Tls};
+/// use fairlift::control::Edit;
 /// use fairlift_core::sched;
 ///
 /// let socket = std::env::temp_dir().join(format!("fairlift-doc-{}.sock", std::process::id()));
@@ -68,8 +68,9 @@ use crate::worker::{Backend, Worker};
 /// let serving = std::thread::spawn(|| server.run());
 ///
 /// // While clients read and write, the disk gets another scheduler.
-/// handle.set_scheduler("ram", sched::Kind::Fair, &[])?;
-/// while handle.scheduler("ram") != Some(sched::Kind::Fair) {
+/// let change = |edit: &mut Edit| edit.disk("ram").map(|disk| disk.scheduler = sched::Kind::Fair);
+/// handle.change(change, None, false).expect("there is such a disk");
+/// while handle.view(false).is_some_and(|view| view.disks[0].scheduler != sched::Kind::Fair) {
 ///     std::thread::yield_now();
 /// }
 ///
@@ -96,30 +97,6 @@ impl Handle {
     /// be lost, and flushes of those devices succeed again if the devices say so. Answers how many there were.
     pub fn acknowledge_flush_errors(&self) -> usize {
         self.shared.upgrade().map_or(0, |shared| shared.acknowledge_flush_errors())
-    }
-
-    /// Gives a disk another scheduler, with these tunables, while it is served: no request is lost, and none is late for longer than the
-    /// disk takes for its requests from before.
-    ///
-    /// It returns at once; [`Handle::scheduler`] tells when the new one is in place.
-    ///
-    /// # Errors
-    /// There is no such disk, or a tunable is not one of that scheduler, or has a value that it cannot have.
-    pub fn set_scheduler(&self, disk: &str, scheduler: Kind, set: &[(String, String)]) -> Result<(), Error> {
-        let edit = |edit: &mut Edit| {
-            let there = edit.disk(disk)?;
-            (there.scheduler, there.is_usual, there.set) = (scheduler, false, set.to_vec());
-            Ok(())
-        };
-        let refused = |refused: Refused| Error::Disk { name: disk.to_owned(), why: refused.to_string() };
-        self.change(edit, None, false).map(drop).map_err(refused)
-    }
-
-    /// The scheduler that a disk has; `None` if there is no such disk.
-    #[must_use]
-    pub fn scheduler(&self, disk: &str) -> Option<Kind> {
-        let disks = self.shared.upgrade()?.backend.disks.all();
-        disks.iter().find(|(_, there)| there.name == disk).map(|(_, there)| there.scheduler())
     }
 
     /// Makes what is in force another configuration, all of it or nothing: see [`control`](crate::control). `edit` gets the one that there
