@@ -71,8 +71,8 @@ pub(crate) struct Live {
     /// Numbers for files that were used and are free, and how many were ever used.
     files: (BTreeSet<u32>, u32),
     leaving: Leaving,
-    /// Threads that flush devices which have gone, and close them; and the names of these.
-    closing: Vec<(String, JoinHandle<()>)>,
+    /// Threads that flush devices which have gone, and close them, before the server ends; and the names of these.
+    pub(crate) closing: Vec<(String, JoinHandle<()>)>,
     /// Where files of new exports must lie.
     pub(crate) roots: Roots,
     /// The latest that the schedulers of disks found out.
@@ -123,13 +123,6 @@ struct Making<'a> {
 }
 
 type Prepared = Box<dyn FnOnce(&mut Making<'_>)>;
-
-impl Leaving {
-    fn is_something(&self) -> bool {
-        let Self { exports, devices, groups, disks, listeners } = self;
-        !(exports.is_empty() && devices.is_empty() && groups.is_empty() && disks.is_empty() && listeners.is_empty())
-    }
-}
 
 impl Live {
     /// A server as it starts: `config` is in force, with the disks that were made for exports that name none after the first `named`;
@@ -183,7 +176,10 @@ impl Live {
     }
 
     pub(crate) fn is_leaving(&self) -> bool {
-        self.leaving.is_something() || !self.flushed_last().is_empty()
+        let Leaving { exports, devices, groups, disks, listeners } = &self.leaving;
+        let is_empty =
+            exports.is_empty() && devices.is_empty() && groups.is_empty() && disks.is_empty() && listeners.is_empty();
+        !(is_empty && self.flushed_last().is_empty())
     }
 
     pub(crate) fn state(&self) -> State {
@@ -204,17 +200,13 @@ impl Live {
         }
         let mut wanted = Edit::from(Config::clone(&self.config));
         edit(&mut wanted)?;
-        let mut looks = 0;
+        let mut looks = 0..LOOKS;
         let mut draft = loop {
             self.sweep(backend, served);
             match self.work_out((backend, served), &wanted, dry_run) {
                 Ok(draft) => break draft,
-                Err((of, Why::No(why))) => return Err(Refused::Change { of, why }),
-                Err((of, Why::Wait(why))) if looks == LOOKS => return Err(Refused::Change { of, why }),
-                Err((_, Why::Wait(_))) => {
-                    looks += 1;
-                    std::thread::sleep(PATIENCE);
-                }
+                Err((_, Why::Wait(_))) if looks.next().is_some() => std::thread::sleep(PATIENCE),
+                Err((of, Why::Wait(why) | Why::No(why))) => return Err(Refused::Change { of, why }),
             }
         };
         let (steps, suited) = (std::mem::take(&mut draft.steps), draft.suited.clone());

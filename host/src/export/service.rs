@@ -73,7 +73,7 @@ pub(crate) struct Service {
     pub(crate) limits: Limits,
     pub(crate) notifiers: Arc<Notifiers>,
     /// The order to finish.
-    pub(crate) draining: Arc<AtomicBool>,
+    pub(crate) draining: AtomicBool,
     /// The order to hold clients, for another server or until one hands them over.
     pub(crate) hold: Hold,
 }
@@ -204,7 +204,7 @@ impl Service {
             events: Events::default(),
             limits,
             notifiers,
-            draining: Arc::default(),
+            draining: AtomicBool::new(false),
         }
     }
 

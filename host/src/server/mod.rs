@@ -86,9 +86,7 @@ pub struct Server {
 /// Tells a running server what to do, from any thread.
 #[derive(Clone)]
 pub struct Handle {
-    // Not all that is shared: a handle that somebody keeps must not keep sockets and files open.
-    draining: Arc<AtomicBool>,
-    notifiers: Arc<Notifiers>,
+    // A handle that somebody keeps must not keep sockets and files open.
     shared: Weak<Shared>,
 }
 
@@ -116,7 +114,7 @@ impl Handle {
         dry_run: bool,
     ) -> Result<Made, Refused> {
         let shared = self.shared.upgrade().ok_or(Refused::Ended)?;
-        if self.draining.load(Ordering::Acquire) {
+        if shared.is_draining() {
             return Err(Refused::Ended);
         }
         let made = shared.change(edit, version, dry_run)?;
@@ -143,7 +141,7 @@ impl Handle {
     /// tell that they have grown.
     pub fn sweep(&self) -> bool {
         self.shared.upgrade().is_some_and(|shared| {
-            if !self.draining.load(Ordering::Acquire) {
+            if !shared.is_draining() {
                 shared.hear_of_sizes();
             }
             let mut live = shared.live();
@@ -225,8 +223,10 @@ impl Handle {
 
     /// Stops accepting, finishes what is in flight, closes connections and flushes; then [`Server::run`] returns.
     pub fn drain(&self) {
-        self.draining.store(true, Ordering::Release);
-        self.notifiers.ring_all();
+        if let Some(shared) = self.shared.upgrade() {
+            shared.served.service.draining.store(true, Ordering::Release);
+            shared.backend.notifiers.ring_all();
+        }
     }
 }
 
@@ -374,7 +374,7 @@ impl Shared {
         }
         let mut live = self.live();
         live.sweep(&self.backend, &self.served);
-        let closing = live.take_closing();
+        let closing = std::mem::take(&mut live.closing);
         drop(live);
         while closing.iter().any(|(_, thread)| !thread.is_finished()) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
@@ -516,12 +516,7 @@ impl Server {
     /// Tells the server, once it runs, what to do.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        let service = &self.shared.served.service;
-        Handle {
-            draining: Arc::clone(&service.draining),
-            notifiers: Arc::clone(&service.notifiers),
-            shared: Arc::downgrade(&self.shared),
-        }
+        Handle { shared: Arc::downgrade(&self.shared) }
     }
 
     /// Serves until [`Handle::drain`] is called and all is finished and flushed.

@@ -106,7 +106,7 @@ impl<F: Front> Worker<F> {
             let now = self.sleep.until(&mut self.engine.ring, before, due, busy, looks, |sleeps| front.watch(sleeps));
             self.engine.now = now;
             self.look_for_stall(before, now, due);
-            self.turns[number].begins(now);
+            self.turns[number].waits(Some(now));
             let mut completions = 0;
             let most = if F::ASKS_BY_ITSELF { IN_A_TURN } else { u64::MAX };
             while completions < most

@@ -79,11 +79,6 @@ impl Live {
         self.closing.iter().filter(|(_, closing)| !closing.is_finished()).map(|(name, _)| name.clone()).collect()
     }
 
-    /// The devices that are being closed: the server ends after them.
-    pub(crate) fn take_closing(&mut self) -> Vec<(String, JoinHandle<()>)> {
-        std::mem::take(&mut self.closing)
-    }
-
     /// Keeps what was counted on a disk that is gone, for one of its name.
     fn keep_past(&mut self, backend: &Backend, disk: &Disk) {
         let again = self.disks.get(&disk.name).map(|number| backend.disks.get(*number));
