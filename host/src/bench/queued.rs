@@ -99,7 +99,8 @@ impl<'a> Queued<'a> {
                 self.gauge().end(course.end());
                 self.backend.notifiers.ring_all();
             });
-            let ended: Vec<_> = threads.into_iter().map(|(_, thread)| join(thread)).collect();
+            let join = |thread: ScopedJoinHandle<'_, WorkerEnd>| thread.join().expect("a worker does not panic");
+            let ended: Vec<_> = threads.into_iter().filter_map(|(_, thread)| join(thread)).collect();
             Ok::<_, Error>((course, ended))
         })?;
         self.backend.helpers.stop();
@@ -179,13 +180,5 @@ fn look_after(course: &Course, watch: Watch<'_>, stopped: impl FnOnce()) {
         }
         let nanos = course.end().since(now).as_nanos().min(WATCH.as_nanos());
         std::thread::sleep(std::time::Duration::from_nanos(nanos));
-    }
-}
-
-/// Waits for a worker that was told to go, and panics as it did if it did.
-fn join(thread: ScopedJoinHandle<'_, WorkerEnd>) -> (Done, usize) {
-    match thread.join() {
-        Ok(ended) => ended.expect("a worker that was made and told to go comes back"),
-        Err(panic) => std::panic::resume_unwind(panic),
     }
 }

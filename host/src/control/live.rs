@@ -25,6 +25,7 @@ use fairlift_core::queue::{Kept, Shortage};
 use fairlift_core::{Duration, GroupId, Sector};
 use prepare::Why;
 
+use super::difference::Of;
 use super::edit::{Edit, Leave};
 use super::state::{Made, Refused, State};
 use super::view::{self, ClientView, DiskView, View};
@@ -191,7 +192,7 @@ impl Live {
         &mut self,
         backend: &Backend,
         served: &Served,
-        edit: impl FnOnce(&mut Edit) -> Result<(), Refused>,
+        edit: impl FnOnce(&mut Edit) -> Result<(), String>,
         version: Option<u64>,
         dry_run: bool,
     ) -> Result<Made, Refused> {
@@ -199,7 +200,7 @@ impl Live {
             return Err(Refused::Version { expected, now: self.version });
         }
         let mut wanted = Edit::from(Config::clone(&self.config));
-        edit(&mut wanted)?;
+        edit(&mut wanted).map_err(|why| Refused::Change { of: Of::Server, why })?;
         let mut looks = 0..LOOKS;
         let mut draft = loop {
             self.sweep(backend, served);

@@ -267,8 +267,7 @@ impl Shared {
         version: Option<u64>,
         dry_run: bool,
     ) -> Result<Made, Refused> {
-        let change = |wanted: &mut Edit| edit(wanted).map_err(|why| Refused::Change { of: Of::Server, why });
-        self.live().apply(&self.backend, &self.served, change, version, dry_run)
+        self.live().apply(&self.backend, &self.served, edit, version, dry_run)
     }
 
     /// Has backings looked at that were reported as resized elsewhere.
