@@ -24,7 +24,7 @@ use fairlift_core::gateways::{self, Note, Pool, Report, STALE};
 use super::count::Count;
 use super::known::Known;
 use super::mail::Mail;
-use super::{Carrier, Standing, open};
+use super::{Carrier, open};
 use crate::clock;
 use crate::config::{Config, Shares};
 use crate::disk::{Disk, Disks};
@@ -89,20 +89,24 @@ impl Exchange {
         })
     }
 
-    /// Goes on until the server has ended, or `stop` comes.
-    pub(super) fn run(mut self, disks: &Disks, server: impl Fn() -> Standing, wake: impl Fn(), stop: &Receiver<()>) {
+    /// Goes on until `stop` comes.
+    pub(super) fn run(
+        mut self,
+        disks: &Disks,
+        in_force: impl Fn() -> Option<Arc<Config>>,
+        wake: impl Fn(),
+        stop: &Receiver<()>,
+    ) {
         let stops = |after| !matches!(stop.recv_timeout(after), Err(RecvTimeoutError::Timeout));
         let (mut later, mut patience) = (Duration::ZERO, PERIOD); // exchange.2
         loop {
-            match server() {
-                Standing::Serves(config) => self.tell(&config, later),
-                Standing::HandsOver => {}
-                Standing::HasEnded => return,
+            if let Some(config) = in_force() {
+                self.tell(&config, later);
             }
             if stops(later) {
                 break;
             }
-            if matches!(server(), Standing::Serves(_)) {
+            if in_force().is_some() {
                 self.hear(patience);
                 self.turn(disks);
             }
@@ -112,7 +116,7 @@ impl Exchange {
             }
             (later, patience) = (LATER, SOON);
         }
-        if matches!(server(), Standing::Serves(_)) {
+        if in_force().is_some() {
             // exchange.4
             let last = lock(&self.pool).pool.last_report().write();
             self.mail.end(last.into_bytes(), FAREWELL);

@@ -72,14 +72,6 @@ pub struct PoolView {
     pub groups: BTreeMap<String, Due>,
 }
 
-pub(crate) enum Standing {
-    /// It serves, and this is in force.
-    Serves(Arc<Config>),
-    /// Another server of its name takes over, which does the exchange from then on.
-    HandsOver,
-    HasEnded,
-}
-
 pub(crate) struct Gateways {
     /// Those that were opened and are not followed yet.
     opened: Mutex<Vec<Exchange>>,
@@ -103,17 +95,18 @@ impl Gateways {
         Ok(Self { opened: Mutex::new(opened), pools, followed: Mutex::default() })
     }
 
-    /// Exchanges reports from now on, on a thread for each pool. `server` tells how that stands; `wake` wakes the workers.
-    pub(crate) fn follow<S, W>(&self, disks: &Arc<Disks>, server: S, wake: W) -> io::Result<()>
+    /// Exchanges reports from now on, on a thread for each pool. `in_force` tells the server's configuration (`None`: another server of its
+    /// name takes over, which does the exchange from then on); `wake` wakes the workers.
+    pub(crate) fn follow<S, W>(&self, disks: &Arc<Disks>, in_force: S, wake: W) -> io::Result<()>
     where
-        S: Fn() -> Standing + Clone + Send + 'static,
+        S: Fn() -> Option<Arc<Config>> + Clone + Send + 'static,
         W: Fn() + Clone + Send + 'static,
     {
         let opened = std::mem::take(&mut *lock(&self.opened));
         for exchange in opened {
             let (stop, stopped): (Sender<()>, Receiver<()>) = mpsc::channel();
-            let (disks, server, wake) = (Arc::clone(disks), server.clone(), wake.clone());
-            let work = move || exchange.run(&disks, server, wake, &stopped);
+            let (disks, in_force, wake) = (Arc::clone(disks), in_force.clone(), wake.clone());
+            let work = move || exchange.run(&disks, in_force, wake, &stopped);
             let thread = thread::Builder::new().name("gateways".into()).spawn(work)?;
             lock(&self.followed).push((stop, thread));
         }

@@ -34,7 +34,7 @@ use crate::export::listen::{self, Listening};
 use crate::export::listeners::Listeners;
 use crate::export::service::{Exports, Service};
 use crate::export::{DeviceView, Export};
-use crate::gateways::{Gateways, PoolView, Standing};
+use crate::gateways::{Gateways, PoolView};
 use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
@@ -351,13 +351,9 @@ impl Shared {
 
     /// Exchanges reports with the other gateways of its disks' pools, until it ends.
     fn follow_gateways(self: &Arc<Self>) -> std::io::Result<()> {
-        let (shared, notifiers) = (Arc::downgrade(self), Arc::clone(&self.backend.notifiers));
-        let standing = move || match shared.upgrade() {
-            None => Standing::HasEnded,
-            Some(shared) if shared.is_handed_over.load(Ordering::Acquire) => Standing::HandsOver,
-            Some(shared) => Standing::Serves(shared.live().state().config),
-        };
-        self.gateways.follow(&self.backend.disks, standing, move || notifiers.ring_all())
+        let (shared, notifiers) = (Arc::clone(self), Arc::clone(&self.backend.notifiers));
+        let in_force = move || (!shared.is_handed_over.load(Ordering::Acquire)).then(|| shared.live().state().config);
+        self.gateways.follow(&self.backend.disks, in_force, move || notifiers.ring_all())
     }
 
     /// Closes removed devices, which are as durable as the others then (live.3); no worker has anything of them any more.
