@@ -24,7 +24,6 @@
 
 pub mod access;
 pub mod bench;
-#[allow(dead_code, reason = "the exchange of gateways, which writes and reads reports, comes next")]
 mod ceph;
 pub mod config;
 pub mod confine;
