@@ -2,7 +2,6 @@
 //!
 //! Where it comes from (a TOML file, flags, a program) is the caller's business.
 
-mod copy_on_write;
 mod shares;
 mod ways;
 
@@ -23,23 +22,22 @@ pub use crate::device::backing::Outside;
 pub use crate::device::kinds::*;
 pub use crate::device::roots::Root;
 pub use crate::kernel::ring::Engine;
-pub use copy_on_write::CopyOnWrite;
 pub use shares::{RadosAt, Shares, SharesAt, check_gateway};
 pub use ways::{WayIn, Ways};
 
-/// All that a [`Server`](crate::Server) needs to know.
+/// All that a [`Server`](crate::Server) needs to know. Copies share what is in an [`Arc`], until one of them changes it ([`Arc::make_mut`]).
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The weight tree; the first is the root, and a parent comes before its children.
-    pub groups: CopyOnWrite<Vec<Group>>,
+    pub groups: Arc<Vec<Group>>,
     /// The ceilings of groups, by their paths; each binds all groups below, on all disks together.
-    pub bounds: CopyOnWrite<BTreeMap<String, Bounds>>,
+    pub bounds: Arc<BTreeMap<String, Bounds>>,
     /// The scheduling domains.
-    pub disks: CopyOnWrite<Vec<Disk>>,
+    pub disks: Arc<Vec<Disk>>,
     /// The settings of disks that [`Export::disk`] does not name; their names are made up.
     pub disk_default: Disk,
     /// The exports; at least one.
-    pub exports: CopyOnWrite<Vec<Export>>,
+    pub exports: Arc<Vec<Export>>,
     /// Where clients connect; at least one.
     pub listeners: Vec<Listener>,
     /// How many worker threads; `None`: one for each CPU that the process may use, but no more than
@@ -91,7 +89,6 @@ impl Config {
         self.exports.iter().any(|export| export.ways.iter().any(WayIn::is_block_device))
     }
 
-    /// The group of an export.
     pub(crate) fn group(&self, export: &Export) -> &Group {
         &self.groups[usize::from(export.group.0)]
     }

@@ -24,7 +24,6 @@ pub struct Event {
     pub of: Vec<(&'static str, String)>,
 }
 
-/// The latest events.
 #[derive(Default)]
 pub(crate) struct Events(Mutex<Kept>);
 

@@ -24,7 +24,6 @@
 
 pub mod access;
 pub mod bench;
-#[allow(dead_code, reason = "the exchange of gateways, which writes and reads reports, comes next")]
 mod ceph;
 pub mod config;
 pub mod confine;
@@ -43,7 +42,7 @@ mod worker;
 
 pub use error::Error;
 pub use fairlift_threads::{flush, tags};
-pub use server::{Beside, Foreign, ForkTop, HandOver, Handle, Server, Taking};
+pub use server::{Beside, Foreign, ForkTop, Handle, Server, Taking};
 
 /// Overlays: looking at their files.
 pub mod overlay {

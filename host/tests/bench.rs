@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fairlift::bench::{Job, Measured, Setup, capacity, run, run_raw};
+use fairlift::bench::{Job, Measured, Setup, run, run_raw, shape};
 use fairlift::config::{Backing, Disk, Engine, Factory, FileAt, Null, Ram, Sim};
 use fairlift_core::ceiling::{Bounds, Ceiling, Rate, Rates};
 use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
@@ -190,7 +190,7 @@ fn what_programs_get_from_ram_is_counted_once_whatever_the_scheduler() {
 fn programs_on_a_file_get_the_same_through_the_queue_and_without_it() {
     let dir = Dir::new("file");
     let setup = |runtime| Setup { runtime, ..setup(image(&dir.0), sched::Kind::MqDeadline, 2) };
-    assert_eq!(capacity(&setup(ms(200)).backing).unwrap(), 16 << 20);
+    assert_eq!(shape(&setup(ms(200)).backing, true).unwrap().bytes, 16 << 20);
     let queued = three_walkers(|time, jobs| run(&setup(time), jobs, &mut never).unwrap());
     let raw = three_walkers(|time, jobs| run_raw(&setup(time), jobs, &mut never).unwrap());
     for Measured { work, runtime, .. } in [queued, raw] {
@@ -322,7 +322,7 @@ impl Model for Slow {
 fn a_model_takes_its_time_and_its_limits_hold() {
     let model = Factory::new(|| Box::new(Slow { under_way: Default::default() }));
     let backing = Backing::from(Sim { name: "slow".into(), size: 1 << 29, model });
-    assert_eq!(capacity(&backing).unwrap(), 1 << 29);
+    assert_eq!(shape(&backing, true).unwrap().bytes, 1 << 29);
     // Those that share by weight may leave the writer waiting for longer than this runs.
     for scheduler in [sched::Kind::None, sched::Kind::MqDeadline] {
         let setup = Setup { runtime: ms(500), ..setup(backing.clone(), scheduler, 2) };

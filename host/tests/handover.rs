@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, FileAt, Listener, Ram, Tls};
-use fairlift::control::Edit;
+use fairlift::control::{Edit, Made, Refused};
 use fairlift::{Handle, Server};
 use fairlift_core::sched::Kind;
 
@@ -128,9 +128,19 @@ impl Client {
     }
 }
 
+fn set_scheduler(handle: &Handle, disk: &str, kind: Kind, set: &[(&str, &str)]) -> Result<Made, Refused> {
+    let set: Vec<_> = set.iter().map(|(knob, value)| ((*knob).to_owned(), (*value).to_owned())).collect();
+    let edit = |edit: &mut Edit| edit.disk(disk).map(|disk| (disk.scheduler, disk.set) = (kind, set));
+    handle.change(edit, None, false)
+}
+
+fn scheduler(handle: &Handle) -> Kind {
+    handle.view(false).unwrap().disks[0].scheduler
+}
+
 fn wait_for(handle: &Handle, kind: Kind) {
     let start = Instant::now();
-    while handle.scheduler("d") != Some(kind) {
+    while scheduler(handle) != kind {
         assert!(start.elapsed() < Duration::from_secs(20), "{} is not in place", kind.name());
         std::thread::sleep(Duration::from_micros(200));
     }
@@ -158,7 +168,7 @@ fn schedulers_follow_one_another(name: &str, backing: Backing, shared_tags: bool
     let depths = [Some(40), Some(2), None, Some(200), Some(9)];
     for (kind, depth) in order.iter().zip(depths.iter().cycle()).cycle().take(5 * order.len()) {
         let before = served.load(Ordering::Relaxed);
-        handle.set_scheduler("d", *kind, &[]).unwrap();
+        set_scheduler(&handle, "d", *kind, &[]).unwrap();
         wait_for(&handle, *kind);
         let edit = |edit: &mut Edit| edit.disk("d").map(|disk| disk.depth = *depth);
         handle.change(edit, None, false).unwrap();
@@ -200,15 +210,15 @@ fn a_server_ends_while_a_disk_is_frozen() {
     let socket: PathBuf = std::env::temp_dir().join(format!("fairlift-end-{}.sock", std::process::id()));
     let server = serve(&socket, Backing::from(Ram { size: CLIENTS * BLOCKS * BLOCK }), false);
     let handle = server.handle();
-    assert!(handle.set_scheduler("e", Kind::Bfq, &[]).is_err(), "there is no such disk");
-    assert!(handle.set_scheduler("d", Kind::Bfq, &[("depth".into(), "x".into())]).is_err(), "there is no such tunable");
+    assert!(set_scheduler(&handle, "e", Kind::Bfq, &[]).is_err(), "there is no such disk");
+    assert!(set_scheduler(&handle, "d", Kind::Bfq, &[("depth", "x")]).is_err(), "there is no such tunable");
     // No client uses the disk yet, so the change waits for no worker.
-    handle.set_scheduler("d", Kind::Bfq, &[]).unwrap();
-    assert_eq!(handle.scheduler("d"), Some(Kind::Bfq));
+    set_scheduler(&handle, "d", Kind::Bfq, &[]).unwrap();
+    assert_eq!(scheduler(&handle), Kind::Bfq);
     let serving = std::thread::spawn(move || server.run());
     let mut client = Client::connect(&socket, 0);
     client.round(&mut 1);
-    handle.set_scheduler("d", Kind::None, &[]).unwrap();
+    set_scheduler(&handle, "d", Kind::None, &[]).unwrap();
     handle.drain();
     serving.join().unwrap().unwrap();
 }

@@ -213,6 +213,14 @@ impl FlushQueue {
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
+
+    /// Changes the state, and wakes waiters once the lock has been given back.
+    fn wake_after<R>(&self, change: impl FnOnce(&mut State, &mut Vec<Sleeper>) -> R) -> R {
+        let mut wake = Vec::new();
+        let result = change(&mut self.lock(), &mut wake);
+        wake.into_iter().for_each(Sleeper::wake);
+        result
+    }
 }
 
 impl State {
@@ -244,7 +252,6 @@ impl State {
     }
 }
 
-/// A waiter, from asking for a flush to its end.
 struct Asking<'a> {
     queue: &'a FlushQueue,
     waiter: Option<usize>,
@@ -255,25 +262,23 @@ struct Asking<'a> {
 impl<'a> Asking<'a> {
     /// Asks, if it has not; then what has become of it, or `None` while it is to sleep.
     fn look(&mut self, sleeper: impl FnOnce() -> Sleeper) -> Option<Turn<'a>> {
-        let mut wake = Vec::new();
-        let mut state = self.queue.lock();
-        let (number, sleeper) = match self.waiter {
-            Some(number) => (number, Some(sleeper)),
-            None => {
-                let round = state.flush.ask(clock::now(), CONTEXT);
-                let number = state.waiters.insert(Waiter { round, ended: None, sleeper: sleeper() });
-                state.waiting.push_back(number);
-                self.waiter = Some(number);
-                (number, None)
+        self.queue.wake_after(|state, wake| {
+            let (number, sleeper) = match self.waiter {
+                Some(number) => (number, Some(sleeper)),
+                None => {
+                    let round = state.flush.ask(clock::now(), CONTEXT);
+                    let number = state.waiters.insert(Waiter { round, ended: None, sleeper: sleeper() });
+                    state.waiting.push_back(number);
+                    self.waiter = Some(number);
+                    (number, None)
+                }
+            };
+            let turn = self.turn(state, number, wake);
+            if let (None, Some(sleeper)) = (&turn, sleeper) {
+                state.waiters[number].sleeper = sleeper();
             }
-        };
-        let turn = self.turn(&mut state, number, &mut wake);
-        if let (None, Some(sleeper)) = (&turn, sleeper) {
-            state.waiters[number].sleeper = sleeper();
-        }
-        drop(state);
-        wake.into_iter().for_each(Sleeper::wake);
-        turn
+            turn
+        })
     }
 
     fn turn(&mut self, state: &mut State, number: usize, wake: &mut Vec<Sleeper>) -> Option<Turn<'a>> {
@@ -298,19 +303,17 @@ impl<'a> Asking<'a> {
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
         let Some(number) = self.waiter else { return };
-        let mut wake = Vec::new();
-        let mut state = self.queue.lock();
-        let waiter = state.waiters.remove(number);
-        if self.leads {
-            state.leading = false; // lead.5
-        }
-        if waiter.ended.is_none() {
-            state.waiting.retain(|other| *other != number);
-            state.flush.cancel(waiter.round);
-        }
-        state.pass_on(&mut wake); // lead.4
-        drop(state);
-        wake.into_iter().for_each(Sleeper::wake);
+        self.queue.wake_after(|state, wake| {
+            let waiter = state.waiters.remove(number);
+            if self.leads {
+                state.leading = false; // lead.5
+            }
+            if waiter.ended.is_none() {
+                state.waiting.retain(|other| *other != number);
+                state.flush.cancel(waiter.round);
+            }
+            state.pass_on(wake); // lead.4
+        });
     }
 }
 
@@ -350,14 +353,12 @@ impl Running<'_> {
 
     fn tell(&mut self, outcome: Outcome) -> Outcome {
         let Some(round) = self.round.take() else { return outcome };
-        let mut wake = Vec::new();
-        let mut state = self.queue.lock();
-        state.flush.end(clock::now(), outcome);
-        let outcome = state.flush.take(round).expect("it has just ended");
-        state.pass_on(&mut wake);
-        drop(state);
-        wake.into_iter().for_each(Sleeper::wake);
-        outcome
+        self.queue.wake_after(|state, wake| {
+            state.flush.end(clock::now(), outcome);
+            let outcome = state.flush.take(round).expect("it has just ended");
+            state.pass_on(wake);
+            outcome
+        })
     }
 }
 

@@ -23,7 +23,6 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 pub(crate) use parking::{Parker, Unparker};
 
-/// How to wake somebody who waits.
 #[derive(Clone)]
 pub(crate) enum Sleeper {
     Thread(Unparker),
@@ -41,14 +40,13 @@ impl Sleeper {
 
 #[cfg(not(any(loom, shuttle)))]
 mod parking {
-    use std::thread::{self, Thread};
+    use std::thread;
     use std::time::Instant;
+
+    pub(crate) type Unparker = thread::Thread;
 
     /// Lets the thread that made it sleep until it is unparked.
     pub(crate) struct Parker;
-
-    #[derive(Clone)]
-    pub(crate) struct Unparker(Thread);
 
     impl Parker {
         pub(crate) const fn new() -> Self {
@@ -56,18 +54,13 @@ mod parking {
         }
 
         pub(crate) fn unparker(&self) -> Unparker {
-            Unparker(thread::current())
+            thread::current()
         }
 
-        /// Sleeps until unparked, before or after; may also return for no reason.
-        pub(crate) fn park(&self) {
-            thread::park();
-        }
-
-        /// The same, until then at the latest; whether it is not over yet.
+        /// Sleeps until unparked, before or after, or until then at the latest; may also return for no reason. Whether it is not over yet.
         pub(crate) fn park_until(&self, end: Option<Instant>) -> bool {
             let Some(end) = end else {
-                self.park();
+                thread::park();
                 return true;
             };
             let left = end.saturating_duration_since(Instant::now());
@@ -75,12 +68,6 @@ mod parking {
                 thread::park_timeout(left);
             }
             !left.is_zero()
-        }
-    }
-
-    impl Unparker {
-        pub(crate) fn unpark(&self) {
-            self.0.unpark();
         }
     }
 }
@@ -96,10 +83,10 @@ mod parking {
     #[cfg(shuttle)]
     use shuttle::sync::{Condvar, Mutex};
 
-    pub(crate) struct Parker(Arc<(Mutex<bool>, Condvar)>);
+    pub(crate) type Unparker = Parker;
 
     #[derive(Clone)]
-    pub(crate) struct Unparker(Arc<(Mutex<bool>, Condvar)>);
+    pub(crate) struct Parker(Arc<(Mutex<bool>, Condvar)>);
 
     impl Parker {
         pub(crate) fn new() -> Self {
@@ -107,25 +94,19 @@ mod parking {
         }
 
         pub(crate) fn unparker(&self) -> Unparker {
-            Unparker(Arc::clone(&self.0))
+            self.clone()
         }
 
-        pub(crate) fn park(&self) {
+        /// There is no time in a model: it is never over.
+        pub(crate) fn park_until(&self, _end: Option<std::time::Instant>) -> bool {
             let mut token = self.0.0.lock().unwrap();
             while !*token {
                 token = self.0.1.wait(token).unwrap();
             }
             *token = false;
-        }
-
-        /// There is no time in a model: it is never over.
-        pub(crate) fn park_until(&self, _end: Option<std::time::Instant>) -> bool {
-            self.park();
             true
         }
-    }
 
-    impl Unparker {
         pub(crate) fn unpark(&self) {
             *self.0.0.lock().unwrap() = true;
             self.0.1.notify_one();

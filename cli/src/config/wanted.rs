@@ -3,6 +3,8 @@
 //! wanted.1  A file that is read again decides about all that it names, or named when it was read last. Additions made otherwise since (by
 //!           `fairlift add`) stay, and so does a tunable that only `fairlift set` has named; other changes are undone, as the file has it.
 
+use std::sync::Arc;
+
 use fairlift::config::{Config, Disk, Export, Listener};
 use fairlift_core::{Group, GroupId, flush, sched};
 
@@ -22,12 +24,12 @@ fn disk_name<'a>(config: &'a Config, export: &Export) -> Option<&'a str> {
 pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(&str) -> bool) -> Config {
     let mut wanted = new.clone();
     let is_in_file = |disk: &str| [was, new].iter().any(|config| find_disk(config, disk).is_some());
-    for disk in wanted.disks.iter_mut() {
+    for disk in Arc::make_mut(&mut wanted.disks) {
         let Some(there) = find_disk(now, &disk.name) else { continue };
         settle(disk, there, find_disk(was, &disk.name), &rotates);
     }
     for disk in now.disks.iter().filter(|disk| !is_in_file(&disk.name)) {
-        wanted.disks.push(disk.clone());
+        Arc::make_mut(&mut wanted.disks).push(disk.clone());
     }
     let place = |wanted: &Config, name: &str| wanted.disks.iter().position(|disk| disk.name == name);
     for at in 0..wanted.exports.len() {
@@ -38,25 +40,26 @@ pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(
         };
         if export.disk.is_none() {
             let disk = place(&wanted, made).expect("put there above");
-            wanted.disks[disk] = Disk { name: made.to_owned(), ..new.disk_default.clone() };
+            let made_anew = &mut Arc::make_mut(&mut wanted.disks)[disk];
+            *made_anew = Disk { name: made.to_owned(), ..new.disk_default.clone() };
             if let Some(there) = find_disk(now, made) {
-                settle(&mut wanted.disks[disk], there, Some(&was.disk_default), &rotates);
+                settle(made_anew, there, Some(&was.disk_default), &rotates);
             }
-            wanted.exports[at].disk = Some(disk);
+            Arc::make_mut(&mut wanted.exports)[at].disk = Some(disk);
         }
     }
-    for export in &now.exports {
+    for export in now.exports.iter() {
         if [was, new].iter().any(|config| config.exports.iter().any(|one| one.name == export.name)) {
             continue;
         }
         let disk = disk_name(now, export).map(|name| {
             place(&wanted, name).unwrap_or_else(|| {
-                wanted.disks.extend(find_disk(now, name).cloned());
+                Arc::make_mut(&mut wanted.disks).extend(find_disk(now, name).cloned());
                 wanted.disks.len() - 1
             })
         });
         let group = keep_group(&mut wanted, now, export.group);
-        wanted.exports.push(Export { disk, group, ..export.clone() });
+        Arc::make_mut(&mut wanted.exports).push(Export { disk, group, ..export.clone() });
     }
     for (at, group) in now.groups.iter().enumerate() {
         if ![was, new].iter().any(|config| config.groups.iter().any(|one| one.path == group.path)) {
@@ -114,9 +117,9 @@ fn keep_group(wanted: &mut Config, now: &Config, group: GroupId) -> GroupId {
     }
     let parent = group.parent.map(|parent| keep_group(wanted, now, parent));
     if let Some(bounds) = now.bounds.get(&group.path) {
-        wanted.bounds.insert(group.path.clone(), *bounds);
+        Arc::make_mut(&mut wanted.bounds).insert(group.path.clone(), *bounds);
     }
-    wanted.groups.push(Group { parent, ..group.clone() });
+    Arc::make_mut(&mut wanted.groups).push(Group { parent, ..group.clone() });
     GroupId((wanted.groups.len() - 1) as u16)
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
+use std::sync::Arc;
 
 use fairlift::access::Rule;
 use fairlift::config::{Address, Backing, Config, Disk, Export, Listener, Tls};
@@ -79,7 +80,7 @@ impl<'a> Changes<'a> {
     /// that come and go leave no groups behind.
     fn leave_own_groups(self) {
         let Self { edit, before, .. } = self;
-        if edit.config.exports.is_same(&before.exports) {
+        if Arc::ptr_eq(&edit.config.exports, &before.exports) {
             return;
         }
         let now: HashMap<_, _> = paths(&edit.config).collect();

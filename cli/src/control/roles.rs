@@ -11,6 +11,7 @@
 //!          is refused by one sentence, whether what it names is there or not.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::http::StatusCode;
 use fairlift::access::{Grant, is_below};
@@ -118,7 +119,7 @@ pub(super) fn seen(role: &Grant, mut state: State, mut view: View) -> (State, Vi
     view.block_devices.retain(|device| is_own(&device.export));
     view.exports.retain(|(name, _)| is_own(name));
     (view.disks, view.listeners, view.links, view.flush_errors) = Default::default();
-    config.bounds.retain(|path, _| role.sees(path));
+    Arc::make_mut(&mut config.bounds).retain(|path, _| role.sees(path));
     (config.groups, config.exports, config.disks) = (groups.into(), exports.into(), disks.into());
     (config.listeners, config.clients, config.delegated) = Default::default();
     state.config = config.into();

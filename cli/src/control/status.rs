@@ -141,7 +141,7 @@ fn weights(state: &State) -> BTreeMap<&str, u16> {
 fn exports(state: &State) -> BTreeMap<&str, BTreeMap<&str, Vec<&str>>> {
     let Config { exports, disks, groups, .. } = &*state.config;
     let mut all: BTreeMap<&str, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
-    for export in exports {
+    for export in exports.iter() {
         let Some(disk) = export.disk else { continue };
         let group = &*groups[usize::from(export.group.0)].path;
         all.entry(&*disks[disk].name).or_default().entry(group).or_default().push(&export.name);

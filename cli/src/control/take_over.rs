@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use fairlift::control::State;
-use fairlift::{Beside, HandOver, Handle};
+use fairlift::{Beside, Handle};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 
@@ -147,7 +148,7 @@ impl Handed {
                 return tracing::warn!("a server that was to take over came by no unix socket");
             };
             match parts.io.into_inner().into_std() {
-                Ok(stream) => in_a_thread(who, handle, HandOver { stream, version, beside }, tell),
+                Ok(stream) => in_a_thread(who, handle, stream, version, beside, tell),
                 Err(error) => tracing::warn!(%error, "the socket of a server that was to take over cannot be used"),
             }
         });
@@ -161,10 +162,10 @@ impl Handed {
 }
 
 /// Hands over, which may take its time; then the process ends at once.
-fn in_a_thread(who: Caller, handle: Handle, handover: HandOver, tell: fn(&str)) {
+fn in_a_thread(who: Caller, handle: Handle, stream: UnixStream, version: u64, beside: Vec<Beside>, tell: fn(&str)) {
     let work = move || {
-        let peer = rustix::net::sockopt::socket_peercred(&handover.stream).map(|peer| peer.pid.as_raw_nonzero());
-        match handle.hand_over(handover) {
+        let peer = rustix::net::sockopt::socket_peercred(&stream).map(|peer| peer.pid.as_raw_nonzero());
+        match handle.hand_over(stream, version, &beside) {
             Ok(false) => tracing::info!(who = who.name, "another server has looked whether it could take over"),
             Ok(true) => {
                 if let Ok(pid) = peer {

@@ -260,7 +260,7 @@ pub(super) fn play(plan: &Plan, server: &Judged, part: &ClientPart) -> Result<()
         (case, leaf) = (case.part(leaf), GroupId(0));
     }
     // A disk that is not there says so before the others begin.
-    case.jobs(bench::capacity(&backing)? / Sector::SIZE)?;
+    case.jobs(bench::shape(&backing, true)?.bytes / Sector::SIZE)?;
     let set = vec![("flush_coordinate".to_owned(), "0".to_owned())];
     let disk = Disk { set, depth: Some(4096), ..Disk::new("iostest", sched::Kind::None) }; // clients.3
     println!("ready");

@@ -37,7 +37,7 @@ pub(crate) fn measure_real(
     leaf: Option<GroupId>,
     watch: Watch<'_>,
 ) -> Result<Measured, Box<dyn Error + Send + Sync>> {
-    let mut jobs = case.jobs(bench::capacity(backing)? / fairlift_core::Sector::SIZE)?;
+    let mut jobs = case.jobs(bench::shape(backing, true)?.bytes / fairlift_core::Sector::SIZE)?;
     jobs.retain(|job| leaf.is_none_or(|leaf| job.group == leaf));
     let setup = bench::Setup {
         disk,

@@ -26,6 +26,7 @@
 //!           everybody: a server with alice's clients, to which a rule for bob's comes. (A block device is not opened by clients.)
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use fairlift::access::{Rule, is_below};
@@ -68,8 +69,8 @@ pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
 pub(super) fn warnings_unopened(config: &Config, places: &Places) -> Vec<Mistake> {
     let mut config = config.clone();
     let own = config.disks.len();
-    config.exports.iter_mut().for_each(|export| _ = export.disk.get_or_insert(own));
-    config.disks.push(Disk { is_usual: true, ..Disk::new("of its own", sched::Kind::Fair) });
+    Arc::make_mut(&mut config.exports).iter_mut().for_each(|export| _ = export.disk.get_or_insert(own));
+    Arc::make_mut(&mut config.disks).push(Disk { is_usual: true, ..Disk::new("of its own", sched::Kind::Fair) });
     warnings(&config, places)
 }
 

@@ -332,7 +332,7 @@ fn announce(text: &str, json: bool) {
 fn announcement(config: &Config, bound: &[String], control: &[&str], teach: bool) -> String {
     let mut out = String::new();
     let mut first = None;
-    for export in &config.exports {
+    for export in config.exports.iter() {
         for (place, listener) in config.listeners.iter().enumerate() {
             let address = bound_address(&listener.address, bound.get(place));
             let Some(uri) = place::uri(&address, listener.tls, &export.name) else { continue };

@@ -16,7 +16,6 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use fairlift_core::time::secs;
 use fairlift_core::{Duration, Instant};
@@ -38,7 +37,7 @@ const OPTIONS: u32 = 16;
 /// A failure, in the unit of costs.
 const FAILURE: u64 = 100;
 
-/// The unit that the gate counts as one client.
+/// The unit that the gate and the log count as one client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Origin {
     User(u32),
@@ -78,7 +77,6 @@ impl Why {
     }
 }
 
-/// The course of a negotiation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visit {
     pub(crate) opened: bool,
@@ -100,7 +98,6 @@ impl Visit {
     }
 }
 
-/// The debts and the clients of an address.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     /// When its debt is paid off.
@@ -116,6 +113,8 @@ struct Book {
     clients: u32,
     capacity: usize,
     accounts: HashMap<Origin, Account>,
+    logged: Quiet<Origin>,
+    turned_away: [u64; Why::ALL.len()],
 }
 
 impl Book {
@@ -127,6 +126,8 @@ impl Book {
             // Those that have somebody here are at most as many as connections.
             capacity: connections as usize + KEPT,
             accounts: HashMap::new(),
+            logged: Quiet::default(),
+            turned_away: Default::default(),
         }
     }
 
@@ -167,40 +168,33 @@ impl Book {
     }
 }
 
-/// The state of admission.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    book: Mutex<Book>,
-    logged: Mutex<Quiet<Origin>>,
-    turned_away: [AtomicU64; Why::ALL.len()],
-}
+pub(crate) struct Gate(Mutex<Book>);
 
 impl Gate {
     /// A gate of a server with at most `connections` connections, and with the limits `handshake_failures` and `handshake_clients`.
     pub(crate) fn new(connections: u32, failures: u32, clients: u32) -> Self {
-        Self {
-            book: Mutex::new(Book::new(connections, failures, clients)),
-            logged: Mutex::default(),
-            turned_away: Default::default(),
-        }
+        Self(Mutex::new(Book::new(connections, failures, clients)))
     }
 
     /// Whether a client that has come is heard; it [leaves](Self::leave) then, in the end.
     pub(crate) fn enter(&self, now: Instant, peer: &Peer) -> bool {
-        let entered = lock(&self.book).enter(now, peer.into());
+        let entered = lock(&self.0).enter(now, peer.into());
         entered.inspect_err(|why| self.turn_away(now, peer, *why)).is_ok()
     }
 
     /// A negotiation has ended.
     pub(crate) fn leave(&self, now: Instant, peer: &Peer, visit: Visit) {
-        lock(&self.book).leave(now, peer.into(), visit.cost());
+        lock(&self.0).leave(now, peer.into(), visit.cost());
     }
 
     /// Counts a client that is closed unheard, and tells of it once a minute for each address.
     #[cold]
     pub(crate) fn turn_away(&self, now: Instant, peer: &Peer, why: Why) {
-        self.turned_away[why as usize].fetch_add(1, Ordering::Relaxed);
-        let logged = lock(&self.logged).tell(now, peer.into());
+        let mut book = lock(&self.0);
+        book.turned_away[why as usize] += 1;
+        let logged = book.logged.tell(now, peer.into());
+        drop(book);
         if let Some(untold) = logged {
             let (client, at, more) = (&peer.shown, &peer.listener, quiet::more(untold));
             tracing::warn!("turned away: {client} at {at}: {}{more}", why.says().1);
@@ -208,8 +202,8 @@ impl Gate {
     }
 
     pub(crate) fn turned_away(&self) -> Vec<(&'static str, u64)> {
-        let count = |why: Why| (why.says().0, self.turned_away[why as usize].load(Ordering::Relaxed));
-        Why::ALL.map(count).into()
+        let book = lock(&self.0);
+        Why::ALL.map(|why| (why.says().0, book.turned_away[why as usize])).into()
     }
 }
 

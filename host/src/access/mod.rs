@@ -16,8 +16,8 @@
 //! access.6  When rules or groups change, a connection keeps what it may still do, or is closed once it has been answered. It goes on
 //!           counting in its rule, also where that has more than `max_connections` by now; another rule takes it over only if it has room,
 //!           or is the only one. A write counts as asked for when its payload has come.
-//! access.7  A new rule has the connections that are on their way to it from the start: those of removed rules that knew a client by the
-//!           same. A rule that is renamed lets in no more than before.
+//! access.7  A new rule goes on with the count of a removed one that knew a client by the same: a rule that is renamed lets in no more than
+//!           before.
 
 mod certificate;
 mod cgroup;
@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use certificate::{Certificate, Subject};
 pub use cgroup::Cgroup;
-pub(crate) use gate::{Gate, Visit, Why};
+pub(crate) use gate::{Gate, Origin, Visit, Why};
 pub use network::Network;
 pub use revoked::Revoked;
 pub use role::{Control, Grant, Token};
@@ -196,44 +196,31 @@ impl Peer {
     pub fn is_root_or_own(&self) -> bool {
         self.user.is_some_and(|(uid, _)| uid == 0 || uid == rustix::process::geteuid().as_raw())
     }
-
-    /// One client in the log: a user or an address, with any number of connections.
-    pub(crate) fn origin(&self) -> (Option<u32>, Option<IpAddr>) {
-        (self.user.map(|(uid, _)| uid), self.address)
-    }
 }
 
-/// The rules in force.
 #[derive(Default, Debug)]
 pub(crate) struct Access {
     rules: Vec<InForce>,
     revoked: Arc<Revoked>,
 }
 
-/// A rule, and its connections.
 #[derive(Debug)]
 struct InForce {
     rule: Rule,
     count: Arc<AtomicU32>,
-    /// Those that are on their way to it, by rules that went (access.7).
-    coming: Vec<Arc<AtomicU32>>,
 }
 
 impl Access {
     /// These rules from now on; connections that were let in by `before` are counted on, by the names of the rules.
     pub(crate) fn new(rules: &[Rule], revoked: &Arc<Revoked>, before: &Self) -> Self {
         let went = |there: &&InForce| rules.iter().all(|rule| rule.name != there.rule.name);
-        let went: Vec<_> = before.rules.iter().filter(went).collect();
+        let mut went: Vec<_> = before.rules.iter().filter(went).collect();
         let in_force = |rule: &Rule| {
-            let like = || went.iter().filter(|there| there.rule.known() == rule.known());
-            let (count, mut coming) = match before.rules.iter().find(|there| there.rule.name == rule.name) {
-                Some(there) => (Arc::clone(&there.count), there.coming.clone()),
-                None => {
-                    (Arc::default(), like().flat_map(|one| one.coming.iter().chain([&one.count])).cloned().collect())
-                }
-            };
-            coming.retain(|count| count.load(Ordering::Relaxed) > 0);
-            InForce { rule: rule.clone(), count, coming }
+            let named = before.rules.iter().find(|there| there.rule.name == rule.name);
+            // access.7
+            let renamed = || Some(went.remove(went.iter().position(|there| there.rule.known() == rule.known())?));
+            let count = named.or_else(renamed).map(|there| Arc::clone(&there.count)).unwrap_or_default();
+            InForce { rule: rule.clone(), count }
         };
         Self { rules: rules.iter().map(in_force).collect(), revoked: Arc::clone(revoked) }
     }
@@ -255,7 +242,6 @@ impl Access {
         self.rules.iter().map(|there| (there.rule.name.clone(), there.count.load(Ordering::Relaxed)))
     }
 
-    /// The rights of clients.
     pub(crate) fn of(&self, peer: &Peer) -> Rights<'_> {
         if self.has_revoked(peer) {
             return Rights(Some(Vec::new()));
@@ -265,7 +251,6 @@ impl Access {
         Rights(bounded.then(|| fitting().collect()))
     }
 
-    /// The rights of a client at the control server.
     pub(crate) fn role(&self, peer: &Peer) -> Grant {
         Grant::of(self.rules.iter().map(|there| &there.rule), peer)
     }
@@ -278,14 +263,12 @@ impl Access {
 /// The rights of a client: the rules that fit it, each with its number; `None`: everything.
 pub(crate) struct Rights<'a>(Option<Vec<(usize, &'a InForce)>>);
 
-/// The rights of a client to an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Right {
     Write,
     Read,
 }
 
-/// A connection that was let in.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) right: Right,
@@ -298,12 +281,11 @@ struct Counted(Arc<AtomicU32>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Release);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Rights<'_> {
-    /// Whether there are rules at all.
     pub(crate) const fn are_bounded(&self) -> bool {
         self.0.is_some()
     }
@@ -348,16 +330,12 @@ impl InForce {
     /// Whether one more connection counts in the rule, which it then does.
     fn has_room(&self) -> bool {
         let most = self.rule.max_connections.unwrap_or(u32::MAX);
-        // A connection that comes is counted here before it leaves its old rule: a reader that misses it there finds it here.
-        let coming = || self.coming.iter().fold(0, |all: u32, count| all.saturating_add(count.load(Ordering::Acquire)));
-        let one_more = |now: u32| (now.saturating_add(coming()) < most).then(|| now + 1);
+        let one_more = |now: u32| (now < most).then(|| now + 1);
         self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
-    /// Whether a connection counts in it, or is on its way here.
     fn has(&self, entry: &Entry) -> bool {
-        let is = |count: &Arc<AtomicU32>| entry.counted.as_ref().is_some_and(|its| Arc::ptr_eq(&its.0, count));
-        is(&self.count) || self.coming.iter().any(is)
+        entry.counted.as_ref().is_some_and(|its| Arc::ptr_eq(&its.0, &self.count))
     }
 }
 

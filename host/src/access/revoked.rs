@@ -28,7 +28,6 @@ pub struct Revoked {
     without: Vec<String>,
 }
 
-/// A list, for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct List {
     authority: String,
@@ -37,7 +36,6 @@ struct List {
     is_trusted: bool,
 }
 
-/// A certificate's authority and serial number.
 pub(super) type Number = (Vec<u8>, Vec<u8>);
 
 pub(super) fn number(certificate: &CertificateInner<Raw>) -> Option<Number> {

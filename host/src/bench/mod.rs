@@ -52,18 +52,10 @@ pub struct Setup {
     pub trace: usize,
 }
 
-/// The size of a backing in bytes: where programs may ask.
-///
-/// # Errors
-/// It cannot be opened for reading.
-pub fn capacity(backing: &Backing) -> Result<u64, Error> {
-    Ok(open(backing, true)?.facts().size)
-}
-
 /// The facts of a backing, before any request to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
-    /// Bytes.
+    /// Its size in bytes: where programs may ask.
     pub bytes: u64,
     /// The smallest request, in bytes.
     pub block: u32,

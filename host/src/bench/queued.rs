@@ -27,7 +27,6 @@ use crate::worker::{Backend, Worker};
 /// How many threads the kernel may have for a worker's ring: as many as a server has helpers by default.
 const KERNEL_THREADS: u32 = 32;
 
-/// A disk and the workers that drive it.
 pub(super) struct Queued<'a> {
     setup: &'a Setup,
     workers: usize,
@@ -65,7 +64,6 @@ impl<'a> Queued<'a> {
         Ok(Self { setup, workers, bounds, disk, backend })
     }
 
-    /// Runs the jobs until the time is over or `watch` says so.
     pub(super) fn run(self, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, Error> {
         let count = jobs.len();
         let mut shares: Vec<Vec<(usize, Job)>> = (0..self.workers).map(|_| Vec::new()).collect();
@@ -101,7 +99,8 @@ impl<'a> Queued<'a> {
                 self.gauge().end(course.end());
                 self.backend.notifiers.ring_all();
             });
-            let ended: Vec<_> = threads.into_iter().map(|(_, thread)| join(thread)).collect();
+            let join = |thread: ScopedJoinHandle<'_, WorkerEnd>| thread.join().expect("a worker does not panic");
+            let ended: Vec<_> = threads.into_iter().filter_map(|(_, thread)| join(thread)).collect();
             Ok::<_, Error>((course, ended))
         })?;
         self.backend.helpers.stop();
@@ -181,13 +180,5 @@ fn look_after(course: &Course, watch: Watch<'_>, stopped: impl FnOnce()) {
         }
         let nanos = course.end().since(now).as_nanos().min(WATCH.as_nanos());
         std::thread::sleep(std::time::Duration::from_nanos(nanos));
-    }
-}
-
-/// Waits for a worker that was told to go, and panics as it did if it did.
-fn join(thread: ScopedJoinHandle<'_, WorkerEnd>) -> (Done, usize) {
-    match thread.join() {
-        Ok(ended) => ended.expect("a worker that was made and told to go comes back"),
-        Err(panic) => std::panic::resume_unwind(panic),
     }
 }

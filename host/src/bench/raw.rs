@@ -23,7 +23,6 @@ use crate::kernel::sleep::Sleep;
 /// How long the kernel may take to give back what is in flight: as much as a server waits for one request.
 const PATIENCE: fairlift_core::Duration = fairlift_core::time::secs(30);
 
-/// One thread, one ring, one file.
 pub(super) struct Raw {
     // The ring goes before the memory that is registered with it, and that of flights.
     ring: Ring,
@@ -31,11 +30,8 @@ pub(super) struct Raw {
     flights: Slab<Flight>,
     file: File,
     sleep: Sleep,
-    /// Requests that ended at once.
-    done: Vec<(usize, u32, Outcome)>,
 }
 
-/// An ask in the kernel's hands.
 struct Flight {
     job: usize,
     ask: Ask,
@@ -56,7 +52,7 @@ impl Raw {
         ring.set_file(FILE, Some(file.handle().as_raw_fd()));
         let pool = Pool::new(memory, 64)?;
         ring.register_pool(&pool);
-        Ok(Self { ring, pool, flights: Slab::with_capacity(1024), file, sleep: Sleep::new(), done: Vec::new() })
+        Ok(Self { ring, pool, flights: Slab::with_capacity(1024), file, sleep: Sleep::new() })
     }
 
     /// Runs the jobs until their time is over or `watch` says so, and waits for the requests in flight; returns also how many of them the
@@ -74,11 +70,10 @@ impl Raw {
             let mut flushes = 0;
             jobs.ask(now, |job, ask, _| {
                 flushes += usize::from(ask.op == Op::Flush);
-                self.launch(job, ask)
+                self.launch(job, ask, &mut ends)
             });
-            if !self.done.is_empty() {
-                gauge.note(now, 0, self.done.len(), flushes);
-                ends.append(&mut self.done);
+            if !ends.is_empty() {
+                gauge.note(now, 0, ends.len(), flushes);
                 now = clock::now();
                 gauge.note(now, ends.len(), 0, 0);
                 flushes = 0;
@@ -115,7 +110,6 @@ impl Raw {
         (done, 0)
     }
 
-    /// Submits the collected requests, waits, and takes in the completions.
     fn wait(&mut self, before: Instant, due: Instant, ends: &mut Vec<(usize, u32, Outcome)>) -> Instant {
         let now = self.sleep.until(&mut self.ring, before, Some(due), !self.flights.is_empty(), true, |_| false);
         while let Some(completion) = self.ring.reap() {
@@ -129,8 +123,8 @@ impl Raw {
         now
     }
 
-    /// Takes an ask in, if there is memory for it.
-    fn launch(&mut self, job: usize, ask: &Ask) -> bool {
+    /// Takes an ask in, if there is memory for it; it may end at once.
+    fn launch(&mut self, job: usize, ask: &Ask, ends: &mut Vec<(usize, u32, Outcome)>) -> bool {
         let mut buffer = if ask.op.has_payload() {
             let Ok(mut buffer) = self.pool.get(ask.extent.bytes().get() as usize) else { return false };
             if ask.op == Op::Write {
@@ -142,7 +136,7 @@ impl Raw {
         };
         if let Some(outcome) = self.at_once(ask, buffer.as_mut()) {
             buffer.into_iter().for_each(|buffer| self.pool.put(buffer));
-            self.done.push((job, ask.token, outcome));
+            ends.push((job, ask.token, outcome));
             return true;
         }
         let number = self.flights.insert(Flight { job, ask: *ask, buffer, done: 0, syncing: false });
@@ -164,7 +158,6 @@ impl Raw {
         })
     }
 
-    /// Submits the present step of a flight.
     fn push(&mut self, number: usize) {
         let flight = &self.flights[number];
         let Ask { op, flags, extent, .. } = flight.ask;

@@ -62,11 +62,10 @@ impl FromStr for SharesAt {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("takes dir:PATH or rados:POOL/OBJECT, not {text:?}");
         match text.split_once(':') {
             Some(("dir", path)) if !path.is_empty() => Ok(Self::Directory(path.into())),
             Some(("rados", at)) => Ok(Self::Rados(at.parse()?)),
-            _ => Err(wrong()),
+            _ => Err(format!("takes dir:PATH or rados:POOL/OBJECT, not {text:?}")),
         }
     }
 }

@@ -68,13 +68,6 @@ pub trait WayIn: Any + fmt::Debug + Send + Sync {
 pub struct Ways(Vec<Arc<dyn WayIn>>);
 
 impl Ways {
-    /// These and one more, in the place of one of its key.
-    #[must_use]
-    pub fn with(mut self, way: impl WayIn) -> Self {
-        self.set(way);
-        self
-    }
-
     /// One more, in the place of one of its key.
     pub fn set(&mut self, way: impl WayIn) {
         self.remove(way.key());

@@ -28,7 +28,6 @@ struct SigsysInfo {
     architecture: u32,
 }
 
-/// Handles the filter's signal from now on.
 pub(super) fn listen() -> io::Result<()> {
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = refuse;
     // SAFETY: all zeroes are a valid `sigaction`: no flags, an empty mask.
@@ -70,7 +69,6 @@ extern "C" fn refuse(_signal: c_int, info: *mut libc::siginfo_t, context: *mut c
     }
 }
 
-/// Gives the call that was refused a result.
 fn answer(context: &mut libc::ucontext_t, result: i64) {
     #[cfg(target_arch = "x86_64")]
     {

@@ -78,7 +78,6 @@ pub(crate) fn written(exports: &[config::Export]) -> HashSet<Sharing> {
     writable.map(|export| export.backing.sharing(export.disk)).filter(|sharing| *sharing != Sharing::None).collect()
 }
 
-/// The disks, and their devices.
 pub(crate) struct Arranged {
     pub(crate) disks: Vec<Arc<Disk>>,
     /// The disk that each export is on, and where its backing is there.
@@ -98,7 +97,7 @@ pub(crate) fn arrange(
     before: &BTreeMap<String, sched::Kind>,
 ) -> Result<Arranged, Error> {
     let mut in_force = config.clone();
-    let settings = &mut in_force.disks;
+    let settings = Arc::make_mut(&mut in_force.disks);
     let mut homes: HashMap<u64, usize> = HashMap::new();
     // Exports that share a device share its disk, even if only one of them names it.
     let mut disk_of: HashMap<*const (), usize> = HashMap::new();
@@ -127,14 +126,14 @@ pub(crate) fn arrange(
         disk_of.insert(address(device), disk);
         on_disk.push(disk);
     }
-    for (export, disk) in in_force.exports.iter_mut().zip(&on_disk) {
+    for (export, disk) in Arc::make_mut(&mut in_force.exports).iter_mut().zip(&on_disk) {
         export.disk = Some(*disk);
     }
     let mut first: HashMap<usize, &str> = HashMap::new();
     for (export, disk) in config.exports.iter().zip(&on_disk) {
         first.entry(*disk).and_modify(|first| *first = (*first).min(&export.name)).or_insert(&export.name);
     }
-    let (named, made) = in_force.disks.split_at_mut(config.disks.len());
+    let (named, made) = Arc::make_mut(&mut in_force.disks).split_at_mut(config.disks.len());
     let homes: HashSet<_> = homes.into_values().collect();
     let called = |(disk, made): (usize, &config::Disk)| naming::Called {
         device: made.name.clone(),
@@ -159,7 +158,7 @@ pub(crate) fn arrange(
     }
     for (disk, devices) in contents.iter().enumerate() {
         tenants::settle(&mut in_force, disk, devices.iter().any(|(device, _)| device.facts().rotational));
-        let there = &mut in_force.disks[disk];
+        let there = &mut Arc::make_mut(&mut in_force.disks)[disk];
         if let Some(scheduler) = before.get(&there.name).filter(|one| there.is_usual && **one != there.scheduler) {
             tenants::turn(there, *scheduler);
         }

@@ -128,7 +128,7 @@ pub fn difference(old: &Config, edit: &Edit) -> Result<Vec<Step>, Vec<Impossible
         all.step(Of::Server, Becomes::Key("tls"), format!("revoked certificates: {lists}, {now} (were {was})"));
     }
     all.clients(old, new);
-    let is_same = old.exports.is_same(&new.exports) && edit.leave.is_empty() && same_places(old, new);
+    let is_same = Arc::ptr_eq(&old.exports, &new.exports) && edit.leave.is_empty() && same_places(old, new);
     let [before, after] = [old, new].map(|config| match is_same {
         true => HashMap::new(),
         false => by_name(&config.exports, |export: &Export| &export.name),
@@ -173,8 +173,8 @@ pub fn difference(old: &Config, edit: &Edit) -> Result<Vec<Step>, Vec<Impossible
 /// Whether disks and groups are at the places where exports know them.
 fn same_places(old: &Config, new: &Config) -> bool {
     let same = |a: &Group, b: &Group| a.path == b.path;
-    (old.groups.is_same(&new.groups) || old.groups.iter().zip(&new.groups).all(|(a, b)| same(a, b)))
-        && (old.disks.is_same(&new.disks) || old.disks.iter().zip(&new.disks).all(|(a, b)| a.name == b.name))
+    (Arc::ptr_eq(&old.groups, &new.groups) || old.groups.iter().zip(&*new.groups).all(|(a, b)| same(a, b)))
+        && (Arc::ptr_eq(&old.disks, &new.disks) || old.disks.iter().zip(&*new.disks).all(|(a, b)| a.name == b.name))
 }
 
 fn by_name<T>(all: &[T], name: impl Fn(&T) -> &String) -> HashMap<&str, &T> {
@@ -281,7 +281,7 @@ impl Difference<'_> {
     }
 
     fn groups_come_and_change(&mut self, old: &Config, new: &Config) {
-        if !old.groups.is_same(&new.groups) {
+        if !Arc::ptr_eq(&old.groups, &new.groups) {
             let there = by_name(&old.groups, |group: &Group| &group.path);
             for group in new.groups.iter() {
                 let (of, weight) = (Of::Group(group.path.clone()), group.weight);
@@ -309,7 +309,7 @@ impl Difference<'_> {
             let [was, is] = [old, new].map(|config| says(config.delegated.get(path)));
             self.step(Of::Group(path.clone()), Becomes::Key("delegate"), format!("{is} delegated (was {was})"));
         }
-        if old.bounds.is_same(&new.bounds) {
+        if Arc::ptr_eq(&old.bounds, &new.bounds) {
             return;
         }
         for group in new.groups.iter() {
@@ -444,7 +444,6 @@ impl Difference<'_> {
         }
     }
 
-    /// Looks anew at keys whose settings are the same.
     fn again(&mut self, new: &Config) {
         for (name, key) in &self.edit.again {
             let of = Of::Export(name.clone());

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::{Group, GroupId, Weight, suggestion};
@@ -54,24 +55,21 @@ impl Edit {
         if self.config.groups.iter().any(|group| group.path == path) {
             return Err(format!("there is a group \"{path}\" already"));
         }
-        Group::place(&mut self.config.groups, path, GROUPS)
+        Group::place(Arc::make_mut(&mut self.config.groups), path, GROUPS)
     }
 
     /// Gives a group another weight.
     pub fn set_weight(&mut self, path: &str, weight: Weight) -> Result<(), String> {
         let at = self.find_group(path)?;
-        self.config.groups[usize::from(at.0)].weight = weight;
+        Arc::make_mut(&mut self.config.groups)[usize::from(at.0)].weight = weight;
         Ok(())
     }
 
     /// Gives a group other bounds, or none.
     pub fn set_bounds(&mut self, path: &str, bounds: Bounds) -> Result<(), String> {
         self.find_group(path)?;
-        if bounds.is_none() {
-            self.config.bounds.remove(path);
-        } else {
-            self.config.bounds.insert(path.to_owned(), bounds);
-        }
+        let all = Arc::make_mut(&mut self.config.bounds);
+        _ = if bounds.is_none() { all.remove(path) } else { all.insert(path.to_owned(), bounds) };
         Ok(())
     }
 
@@ -86,12 +84,13 @@ impl Edit {
         let below = groups.iter().filter(|group| group.parent == Some(at)).map(|group| &group.path);
         in_use("group", path, "export", inside.collect())?;
         in_use("group", path, "group", below.collect())?;
+        let groups = Arc::make_mut(groups);
         groups.remove(usize::from(at.0));
-        bounds.remove(path);
+        Arc::make_mut(bounds).remove(path);
         delegated.remove(path); // or the next group of that path would have it
         let shift = |id: &mut GroupId| id.0 -= u16::from(*id > at);
         groups.iter_mut().filter_map(|group| group.parent.as_mut()).for_each(shift);
-        exports.iter_mut().for_each(|export| shift(&mut export.group));
+        Arc::make_mut(exports).iter_mut().for_each(|export| shift(&mut export.group));
         Ok(())
     }
 
@@ -105,7 +104,7 @@ impl Edit {
         if self.config.disks.iter().any(|there| there.name == disk.name) {
             return Err(format!("there is a disk \"{}\" already", disk.name));
         }
-        self.config.disks.push(disk);
+        Arc::make_mut(&mut self.config.disks).push(disk);
         Ok(())
     }
 
@@ -115,8 +114,9 @@ impl Edit {
         let Config { disks, exports, .. } = &mut self.config;
         let on_it = exports.iter().filter(|export| export.disk == Some(at)).map(|export| &export.name);
         in_use("disk", name, "export", on_it.collect())?;
-        disks.remove(at);
-        exports.iter_mut().filter_map(|export| export.disk.as_mut()).for_each(|disk| *disk -= usize::from(*disk > at));
+        Arc::make_mut(disks).remove(at);
+        let later = Arc::make_mut(exports).iter_mut().filter_map(|export| export.disk.as_mut());
+        later.for_each(|disk| *disk -= usize::from(*disk > at));
         Ok(())
     }
 
@@ -129,14 +129,14 @@ impl Edit {
         }
         let disk = disk.map(|name| self.find_disk(name)).transpose()?;
         let group = self.find_group(group)?;
-        self.config.exports.push(Export { disk, group, ..export });
+        Arc::make_mut(&mut self.config.exports).push(Export { disk, group, ..export });
         Ok(())
     }
 
     /// Removes an export: no client finds it any more, and those that are connected leave.
     pub fn remove_export(&mut self, name: &str, how: Leave) -> Result<(), String> {
         let at = self.find_export(name)?;
-        self.config.exports.remove(at);
+        Arc::make_mut(&mut self.config.exports).remove(at);
         self.leave.insert(name.to_owned(), how);
         Ok(())
     }
@@ -156,7 +156,7 @@ impl Edit {
             ));
         };
         let shared = there.name.clone();
-        for export in self.config.exports.iter_mut() {
+        for export in Arc::make_mut(&mut self.config.exports) {
             if let Backing::Fault(there) = &mut export.backing
                 && there.name == shared
             {
@@ -210,7 +210,7 @@ impl Edit {
 }
 
 macro_rules! by_name {
-    ($($(#[$of:meta])* $get:ident, $find:ident: $what:literal in $all:ident, $kind:ty;)+) => {
+    ($($(#[$of:meta])* $get:ident, $find:ident: $what:literal in $all:ident, $kind:ty, $change:expr;)+) => {
         impl Edit {
             $(pub(crate) fn $find(&self, name: &str) -> Result<usize, String> {
                 let names = self.config.$all.iter().map(|one| one.name.as_str());
@@ -223,7 +223,7 @@ macro_rules! by_name {
             /// There is none of that name.
             pub fn $get(&mut self, name: &str) -> Result<&mut $kind, String> {
                 let at = self.$find(name)?;
-                Ok(&mut self.config.$all[at])
+                Ok(&mut $change(&mut self.config.$all)[at])
             })+
         }
     };
@@ -231,11 +231,11 @@ macro_rules! by_name {
 
 by_name! {
     /// A disk, to be changed.
-    disk, find_disk: "disk" in disks, Disk;
+    disk, find_disk: "disk" in disks, Disk, Arc::make_mut;
     /// An export, to be changed.
-    export, find_export: "export" in exports, Export;
+    export, find_export: "export" in exports, Export, Arc::make_mut;
     /// A rule for the rights of a client, to change all but its name.
-    client, find_client: "client" in clients, Rule;
+    client, find_client: "client" in clients, Rule, Vec::as_mut_slice;
 }
 
 /// `; did you mean "/tenants/alice"?` of a group `/alice` that is not there: the group of an export of that name, or the only one that ends so.
@@ -270,7 +270,6 @@ pub(super) fn unknown<'a>(
     }
 }
 
-/// Refuses to remove what others use, and says who does.
 fn in_use(what: &str, name: &str, user: &str, users: Vec<&String>) -> Result<(), String> {
     let are = match &users[..] {
         [] => return Ok(()),

@@ -4,7 +4,6 @@ use fairlift_core::units::show_size;
 
 use crate::config::{Backing, Config, Export};
 
-/// An export, in its configuration.
 type InConfig<'a> = (&'a Config, &'a Export);
 
 pub(super) struct LiveKey {

@@ -25,6 +25,7 @@ use fairlift_core::queue::{Kept, Shortage};
 use fairlift_core::{Duration, GroupId, Sector};
 use prepare::Why;
 
+use super::difference::Of;
 use super::edit::{Edit, Leave};
 use super::state::{Made, Refused, State};
 use super::view::{self, ClientView, DiskView, View};
@@ -52,9 +53,9 @@ const GONE: usize = 256;
 /// Number of findings of a disk's schedulers that are kept.
 const FINDINGS: usize = 16;
 
-/// The objects of a server.
 pub(crate) struct Live {
-    version: u64,
+    /// Counted on from those of a server from which this one took over: none of them is one of another configuration here.
+    pub(crate) version: u64,
     /// The configuration in force: every export names its disk.
     config: Arc<Config>,
     /// The configuration before the last change, and those of its disks that had no name.
@@ -71,8 +72,8 @@ pub(crate) struct Live {
     /// Numbers for files that were used and are free, and how many were ever used.
     files: (BTreeSet<u32>, u32),
     leaving: Leaving,
-    /// Threads that flush devices which have gone, and close them; and the names of these.
-    closing: Vec<(String, JoinHandle<()>)>,
+    /// Threads that flush devices which have gone, and close them, before the server ends; and the names of these.
+    pub(crate) closing: Vec<(String, JoinHandle<()>)>,
     /// Where files of new exports must lie.
     pub(crate) roots: Roots,
     /// The latest that the schedulers of disks found out.
@@ -122,15 +123,7 @@ struct Making<'a> {
     openings: Vec<(Opening, Arc<Export>)>,
 }
 
-/// The second half of a transaction: it cannot fail.
 type Prepared = Box<dyn FnOnce(&mut Making<'_>)>;
-
-impl Leaving {
-    fn is_something(&self) -> bool {
-        let Self { exports, devices, groups, disks, listeners } = self;
-        !(exports.is_empty() && devices.is_empty() && groups.is_empty() && disks.is_empty() && listeners.is_empty())
-    }
-}
 
 impl Live {
     /// A server as it starts: `config` is in force, with the disks that were made for exports that name none after the first `named`;
@@ -184,16 +177,14 @@ impl Live {
     }
 
     pub(crate) fn is_leaving(&self) -> bool {
-        self.leaving.is_something() || !self.flushed_last().is_empty()
+        let Leaving { exports, devices, groups, disks, listeners } = &self.leaving;
+        let is_empty =
+            exports.is_empty() && devices.is_empty() && groups.is_empty() && disks.is_empty() && listeners.is_empty();
+        !(is_empty && self.flushed_last().is_empty())
     }
 
     pub(crate) fn state(&self) -> State {
         State { version: self.version, config: Arc::clone(&self.config) }
-    }
-
-    /// Counts versions on from those of a server that had the same configuration: none of them is one of another configuration here.
-    pub(crate) fn go_on_from(&mut self, version: u64) {
-        self.version = version;
     }
 
     /// Makes what is in force another configuration, or leaves it (control.1).
@@ -201,7 +192,7 @@ impl Live {
         &mut self,
         backend: &Backend,
         served: &Served,
-        edit: impl FnOnce(&mut Edit) -> Result<(), Refused>,
+        edit: impl FnOnce(&mut Edit) -> Result<(), String>,
         version: Option<u64>,
         dry_run: bool,
     ) -> Result<Made, Refused> {
@@ -209,18 +200,14 @@ impl Live {
             return Err(Refused::Version { expected, now: self.version });
         }
         let mut wanted = Edit::from(Config::clone(&self.config));
-        edit(&mut wanted)?;
-        let mut looks = 0;
+        edit(&mut wanted).map_err(|why| Refused::Change { of: Of::Server, why })?;
+        let mut looks = 0..LOOKS;
         let mut draft = loop {
             self.sweep(backend, served);
             match self.work_out((backend, served), &wanted, dry_run) {
                 Ok(draft) => break draft,
-                Err((of, Why::No(why))) => return Err(Refused::Change { of, why }),
-                Err((of, Why::Wait(why))) if looks == LOOKS => return Err(Refused::Change { of, why }),
-                Err((_, Why::Wait(_))) => {
-                    looks += 1;
-                    std::thread::sleep(PATIENCE);
-                }
+                Err((_, Why::Wait(_))) if looks.next().is_some() => std::thread::sleep(PATIENCE),
+                Err((of, Why::Wait(why) | Why::No(why))) => return Err(Refused::Change { of, why }),
             }
         };
         let (steps, suited) = (std::mem::take(&mut draft.steps), draft.suited.clone());

@@ -11,7 +11,6 @@ use std::collections::{BTreeSet, HashMap};
 /// The origin of a disk's name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Called<'a> {
-    /// The name of its device.
     pub(crate) device: String,
     /// Whether no other export can be on it unless it is named.
     pub(crate) is_alone: bool,

@@ -26,7 +26,6 @@ pub struct Made {
 }
 
 impl Made {
-    /// The exports that it added.
     pub(crate) fn added(&self) -> impl Iterator<Item = &String> {
         self.steps.iter().filter_map(|step| match (&step.of, step.what) {
             (Of::Export(name), Becomes::Comes) => Some(name),

@@ -1,6 +1,7 @@
 //! Tenants: those that share a disk, and the scheduler that they need.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use fairlift_core::{Group, GroupId, flush, sched};
 
@@ -29,7 +30,7 @@ pub(crate) fn suitable(config: &Config, disk: usize, rotates: bool) -> sched::Ki
 /// Gives a disk the scheduler that suits it; but if tunables of another were said with it, it keeps that one.
 pub fn settle(config: &mut Config, disk: usize, rotates: bool) {
     let suits = suitable(config, disk, rotates);
-    let there = &mut config.disks[disk];
+    let there = &mut Arc::make_mut(&mut config.disks)[disk];
     if there.set.iter().all(|(knob, _)| tunables(suits).any(|name| name == knob)) {
         there.scheduler = suits;
     }
@@ -41,7 +42,6 @@ pub(crate) fn turn(disk: &mut Disk, scheduler: sched::Kind) {
     disk.set.retain(|(knob, _)| flush::Settings::INFO.iter().any(|info| info.name == knob));
 }
 
-/// A group, those above it, and the root.
 fn ancestors(config: &Config, group: GroupId) -> impl Iterator<Item = &Group> {
     let of = |group: GroupId| &config.groups[usize::from(group.0)];
     std::iter::successors(Some(of(group)), move |group| group.parent.map(of))
@@ -57,7 +57,7 @@ pub(super) fn tunables(scheduler: sched::Kind) -> impl Iterator<Item = &'static 
 /// The path of the first that is not, and why.
 pub fn check_floors(config: &Config) -> Result<(), (String, String)> {
     for (path, _) in config.bounds.iter().filter(|(_, bounds)| !bounds.floor.is_none()) {
-        for export in &config.exports {
+        for export in config.exports.iter() {
             if !ancestors(config, export.group).any(|group| group.path == *path) {
                 continue;
             }

@@ -179,7 +179,6 @@ impl DiskView {
         is_own.then(|| OwnQueue { open, rate, takes: Duration::from_nanos(open * 1_000_000_000 / rate), most })
     }
 
-    /// The fastest reads or writes.
     fn alone(&self) -> Option<Duration> {
         [Op::Read, Op::Write].into_iter().filter_map(|op| self.fastest(op)).min()
     }

@@ -348,9 +348,10 @@ impl Disk {
         self.epoch.fetch_add(2, Ordering::AcqRel);
     }
 
+    #[cfg(test)]
     pub(crate) fn scheduler(&self) -> Kind {
         let state = self.state();
-        state.queues.as_ref().map_or(state.plan.settings.scheduler, |queues| queues.scheduler())
+        state.queues.as_ref().map_or(state.plan.settings.scheduler, |queues| queues.nth(0).settings().scheduler)
     }
 
     /// The number of the last change: a worker that knows another number has to [look](Self::look).

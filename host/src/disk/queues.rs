@@ -9,7 +9,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use fairlift_core::queue::{Settings, SharedTags};
-use fairlift_core::sched::Kind;
 use fairlift_core::tags::DEPTH_MAX;
 use fairlift_core::time::us;
 use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Queue, tunable};
@@ -101,10 +100,6 @@ impl Queues {
         for mut queue in self.each().filter(|queue| queue.groups().has(id)) {
             queue.bind(now, id, &bound.of_queue);
         }
-    }
-
-    pub(super) fn scheduler(&self) -> Kind {
-        self.nth(0).settings().scheduler
     }
 
     /// Whether all workers have the same one.

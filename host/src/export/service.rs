@@ -1,7 +1,6 @@
 //! Exports and their clients, for all protocols.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -13,7 +12,7 @@ use super::allowed::{Allowed, Lists};
 use super::hold::Hold;
 use super::listeners::Listeners;
 use super::{Export, Leave};
-use crate::access::{Access, Gate, Peer, Rights};
+use crate::access::{Access, Gate, Origin, Peer, Rights};
 use crate::clock;
 use crate::config::Limits;
 use crate::events::Events;
@@ -55,14 +54,14 @@ pub(crate) struct Service {
     /// The connected clients, by worker and number.
     clients: Mutex<BTreeMap<(u16, usize), Client>>,
     /// Where clients came from that were refused an export.
-    pub(crate) refused: Mutex<Quiet<(Option<u32>, Option<IpAddr>)>>,
+    pub(crate) refused: Mutex<Quiet<Origin>>,
     /// How many clients of an address are heard.
     pub(crate) gate: Gate,
     pub(crate) events: Events,
     pub(crate) limits: Limits,
     pub(crate) notifiers: Arc<Notifiers>,
     /// The order to finish.
-    pub(crate) draining: Arc<AtomicBool>,
+    pub(crate) draining: AtomicBool,
     /// The order to hold clients, for another server or until one hands them over.
     pub(crate) hold: Hold,
 }
@@ -191,7 +190,7 @@ impl Service {
             events: Events::default(),
             limits,
             notifiers,
-            draining: Arc::default(),
+            draining: AtomicBool::new(false),
         }
     }
 
@@ -218,7 +217,7 @@ impl Service {
     /// only for a line: a client could measure it (access.4).
     pub(crate) fn tell_refused(&self, exports: &Exports, peer: &Peer, missed: &Missed) {
         let mut refused = lock(&self.refused);
-        let Some(untold) = refused.tell(clock::now(), peer.origin()) else { return };
+        let Some(untold) = refused.tell(clock::now(), peer.into()) else { return };
         drop(refused);
         let rights = exports.access.of(peer);
         let why = |name: &str| {

@@ -17,7 +17,6 @@ const WAITS: f64 = 0.5;
 /// A ceiling holds a group with at least this many requests waiting there on average. Chosen.
 const HELD: f64 = 0.1;
 
-/// The count of a group at a look.
 #[derive(Clone, Default)]
 struct Before {
     stats: Stats,
@@ -26,7 +25,6 @@ struct Before {
     held: f64,
 }
 
-/// The counts up to the last look.
 #[derive(Default)]
 pub(super) struct Count {
     before: BTreeMap<String, Before>,

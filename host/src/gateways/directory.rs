@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use super::Carrier;
 use crate::config::check_gateway;
 
-/// How a report's file ends.
 const ENDING: &str = ".report";
 /// The longest report that is read. Chosen: some 30,000 groups; a file that somebody else put there does not fill the memory.
 const LONGEST: u64 = 8 << 20;
@@ -20,7 +19,6 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// The directory, which is there already.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         match fs::metadata(path)?.is_dir() {
             true => Ok(Self { path: path.to_owned() }),

@@ -24,7 +24,7 @@ use fairlift_core::gateways::{self, Note, Pool, Report, STALE};
 use super::count::Count;
 use super::known::Known;
 use super::mail::Mail;
-use super::{Carrier, Standing};
+use super::{Carrier, open};
 use crate::clock;
 use crate::config::{Config, Shares};
 use crate::disk::{Disk, Disks};
@@ -45,7 +45,6 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// How long a start waits for a second report under its name (exchange.3).
 const TWIN: Duration = Duration::from_millis(1500);
 
-/// The exchange of a disk's gateways.
 pub(super) struct Exchange {
     shares: Shares,
     disk: Arc<Disk>,
@@ -58,7 +57,7 @@ pub(super) struct Exchange {
 }
 
 /// Whether a gateway of our name is there (exchange.3).
-pub(super) fn is_taken(carrier: &mut dyn Carrier, name: &str) -> io::Result<bool> {
+fn is_taken(carrier: &mut dyn Carrier, name: &str) -> io::Result<bool> {
     let mut look = || -> io::Result<Option<(u64, u64)>> {
         let own = carrier.read()?.into_iter().find(|(gateway, _)| gateway == name);
         let report = own.and_then(|(_, bytes)| Report::read(&bytes).ok()).filter(|report| !report.ends);
@@ -70,7 +69,14 @@ pub(super) fn is_taken(carrier: &mut dyn Carrier, name: &str) -> io::Result<bool
 }
 
 impl Exchange {
-    pub(super) fn new(shares: &Shares, disk: Arc<Disk>, carrier: Box<dyn Carrier>) -> io::Result<Self> {
+    /// `takes_over`: another server of this gateway's name is still there.
+    pub(super) fn open(shares: &Shares, disk: Arc<Disk>, takes_over: bool) -> io::Result<Self> {
+        let mut carrier = open(&shares.place)?;
+        if !takes_over && is_taken(&mut *carrier, &shares.gateway)? {
+            let name = &shares.gateway;
+            let why = format!("another gateway is called {name:?}; give this one another name (server.gateway)");
+            return Err(io::Error::other(why));
+        }
         let pool = Pool::new(&shares.gateway, instance());
         Ok(Self {
             shares: shares.clone(),
@@ -83,21 +89,25 @@ impl Exchange {
         })
     }
 
-    /// Goes on until the server has ended, or `stop` comes.
-    pub(super) fn run(mut self, disks: &Disks, server: impl Fn() -> Standing, wake: impl Fn(), stop: &Receiver<()>) {
+    /// Goes on until `stop` comes.
+    pub(super) fn run(
+        mut self,
+        disks: &Disks,
+        in_force: impl Fn() -> Option<Arc<Config>>,
+        wake: impl Fn(),
+        stop: &Receiver<()>,
+    ) {
         let stops = |after| !matches!(stop.recv_timeout(after), Err(RecvTimeoutError::Timeout));
         let (mut later, mut patience) = (Duration::ZERO, PERIOD); // exchange.2
         loop {
-            match server() {
-                Standing::Serves(config) => self.tell(&config),
-                Standing::HandsOver => {}
-                Standing::HasEnded => return,
+            if let Some(config) = in_force() {
+                self.tell(&config, later);
             }
             if stops(later) {
                 break;
             }
-            self.hear(patience);
-            if matches!(server(), Standing::Serves(_)) {
+            if in_force().is_some() {
+                self.hear(patience);
                 self.turn(disks);
             }
             wake();
@@ -106,7 +116,7 @@ impl Exchange {
             }
             (later, patience) = (LATER, SOON);
         }
-        if matches!(server(), Standing::Serves(_)) {
+        if in_force().is_some() {
             // exchange.4
             let last = lock(&self.pool).pool.last_report().write();
             self.mail.end(last.into_bytes(), FAREWELL);
@@ -115,7 +125,7 @@ impl Exchange {
 
     /// exchange.1, exchange.5
     fn hear(&mut self, patience: Duration) {
-        let heard = self.mail.read(patience);
+        let heard = self.mail.hear(patience);
         let place = &self.shares.place;
         let mut known = lock(&self.pool);
         match heard {
@@ -138,8 +148,8 @@ impl Exchange {
         self.silent += 1;
     }
 
-    /// A period is over: leaves a report of it.
-    fn tell(&mut self, config: &Config) {
+    /// A period is over: leaves a report of it, and has all read so much later.
+    fn tell(&mut self, config: &Config, later: Duration) {
         let now = clock::now();
         let seconds = (now.since(self.looked).as_nanos() as f64 / 1e9).max(1e-3);
         let mut counters = std::collections::BTreeMap::new();
@@ -155,10 +165,9 @@ impl Exchange {
             known.pool.latencies(&self.disk.missed_by_path(now));
         }
         known.pool.count(&counted, self.disk.depth().into());
-        self.mail.write(known.pool.report().write().into_bytes());
+        self.mail.begin(known.pool.report().write().into_bytes(), later);
     }
 
-    /// Divides what all told.
     fn turn(&mut self, disks: &Disks) {
         let mut known = lock(&self.pool);
         // gateway.3
@@ -199,12 +208,10 @@ fn instance() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Since 1970.
 fn time_of_day() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// From a time of day to the end of its second.
 fn until_second(now: Duration) -> Duration {
     PERIOD.saturating_sub(Duration::from_nanos(now.subsec_nanos() as u64))
 }

@@ -26,7 +26,7 @@ use crate::config::{Config, Shares, SharesAt};
 use crate::disk::{Disk, Disks};
 use crate::sync::{Mutex, lock};
 use directory::Directory;
-use exchange::{Exchange, is_taken};
+use exchange::Exchange;
 use known::Known;
 use rados::Rados;
 
@@ -72,15 +72,6 @@ pub struct PoolView {
     pub groups: BTreeMap<String, Due>,
 }
 
-/// A server, as its exchange asks for it.
-pub(crate) enum Standing {
-    /// It serves, and this is in force.
-    Serves(Arc<Config>),
-    /// Another server of its name takes over, which does the exchange from then on.
-    HandsOver,
-    HasEnded,
-}
-
 pub(crate) struct Gateways {
     /// Those that were opened and are not followed yet.
     opened: Mutex<Vec<Exchange>>,
@@ -96,33 +87,26 @@ impl Gateways {
     pub(crate) fn open(disks: &[Arc<Disk>], takes_over: bool) -> Result<Self, (String, String)> {
         let (mut opened, mut pools) = (Vec::new(), Vec::new());
         for (disk, shares) in disks.iter().filter_map(|disk| Some((disk, disk.settings().shares?))) {
-            let fail = |why: String| (disk.name.clone(), format!("shares = \"{}\": {why}", shares.place));
-            let mut carrier = open(&shares.place).map_err(|error| fail(error.to_string()))?;
-            if !takes_over && is_taken(&mut *carrier, &shares.gateway).map_err(|error| fail(error.to_string()))? {
-                let name = &shares.gateway;
-                return Err(fail(format!(
-                    "another gateway is called {name:?}; give this one another name (server.gateway)"
-                )));
-            }
-            let exchange =
-                Exchange::new(&shares, Arc::clone(disk), carrier).map_err(|error| fail(error.to_string()))?;
+            let exchange = Exchange::open(&shares, Arc::clone(disk), takes_over)
+                .map_err(|error| (disk.name.clone(), format!("shares = \"{}\": {error}", shares.place)))?;
             pools.push((shares, Arc::clone(disk), Arc::clone(&exchange.pool)));
             opened.push(exchange);
         }
         Ok(Self { opened: Mutex::new(opened), pools, followed: Mutex::default() })
     }
 
-    /// Exchanges reports from now on, on a thread for each pool. `server` tells how that stands; `wake` wakes the workers.
-    pub(crate) fn follow<S, W>(&self, disks: &Arc<Disks>, server: S, wake: W) -> io::Result<()>
+    /// Exchanges reports from now on, on a thread for each pool. `in_force` tells the server's configuration (`None`: another server of its
+    /// name takes over, which does the exchange from then on); `wake` wakes the workers.
+    pub(crate) fn follow<S, W>(&self, disks: &Arc<Disks>, in_force: S, wake: W) -> io::Result<()>
     where
-        S: Fn() -> Standing + Clone + Send + 'static,
+        S: Fn() -> Option<Arc<Config>> + Clone + Send + 'static,
         W: Fn() + Clone + Send + 'static,
     {
         let opened = std::mem::take(&mut *lock(&self.opened));
         for exchange in opened {
             let (stop, stopped): (Sender<()>, Receiver<()>) = mpsc::channel();
-            let (disks, server, wake) = (Arc::clone(disks), server.clone(), wake.clone());
-            let work = move || exchange.run(&disks, server, wake, &stopped);
+            let (disks, in_force, wake) = (Arc::clone(disks), in_force.clone(), wake.clone());
+            let work = move || exchange.run(&disks, in_force, wake, &stopped);
             let thread = thread::Builder::new().name("gateways".into()).spawn(work)?;
             lock(&self.followed).push((stop, thread));
         }

@@ -80,14 +80,12 @@ impl Drop for Pages {
     }
 }
 
-/// Memory for the payload of one command.
 pub(crate) struct Buffer {
     start: NonNull<u8>,
     len: usize,
     home: Home,
 }
 
-/// Where a buffer goes back to.
 enum Home {
     /// A block of the arena, cut for this class.
     Arena { block: u16, class: u8 },
@@ -138,7 +136,6 @@ impl Buffer {
     }
 }
 
-/// Why there is no buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoBuffer {
     /// The budget is used up until one comes back.
@@ -233,7 +230,6 @@ impl Pool {
         self.round += 1;
     }
 
-    /// Whether somebody waits in line.
     pub(crate) fn is_awaited(&self) -> bool {
         !self.line.is_empty()
     }

@@ -37,7 +37,6 @@ pub(crate) enum Call {
     Nop,
 }
 
-/// A file operation: one system call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     /// `preadv2`
@@ -50,7 +49,6 @@ pub(crate) enum Work {
     Sync { data_only: bool },
 }
 
-/// The work of a helper thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Task {
     /// A system call on a file.
@@ -86,7 +84,6 @@ impl Task {
     }
 }
 
-/// The memory of a read or write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pieces {
     /// One piece; it may be part of a block of the pool that is registered with the ring.
@@ -188,26 +185,13 @@ impl Work {
             }
         })
     }
-
-    /// Does what can be done without waiting for a disk: reads what is in the page cache, or the first of it; `None`: nothing can.
-    ///
-    /// # Safety
-    /// As for [`perform`](Self::perform). The file is not open for direct I/O, which would wait.
-    pub(crate) unsafe fn perform_at_once(self, fd: RawFd) -> Option<i32> {
-        match self {
-            Self::Read { into, at } => {
-                // SAFETY: the memory is the caller's promise.
-                let result = result(unsafe { read(fd, into, at, libc::RWF_NOWAIT) });
-                (result >= 0).then_some(result)
-            }
-            Self::Write { .. } | Self::Allocate { .. } | Self::Sync { .. } => None,
-        }
-    }
 }
 
+/// `preadv2`, with flags.
+///
 /// # Safety
 /// The memory is valid, and nobody else's.
-unsafe fn read(fd: RawFd, into: Pieces, at: u64, flags: i32) -> isize {
+pub(super) unsafe fn read(fd: RawFd, into: Pieces, at: u64, flags: i32) -> isize {
     // SAFETY: the memory is the caller's promise.
     into.described(|iovecs, count| unsafe { libc::preadv2(fd, iovecs, count, at as i64, flags) })
 }

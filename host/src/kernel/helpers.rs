@@ -48,7 +48,6 @@ pub(crate) type Done = (u64, i32);
 pub(crate) struct Helpers {
     state: Mutex<State>,
     work: Condvar,
-    /// A helper has gone.
     gone: Condvar,
     done: Box<[Mutex<Vec<Done>>]>,
     notifiers: Arc<Notifiers>,
@@ -175,7 +174,6 @@ impl Helpers {
         Ok(())
     }
 
-    /// A helper's life.
     fn help(self: Arc<Self>) {
         let _guard = AbortOnPanic; // or its job would never end, nor be told of
         crate::kernel::ring::be_flusher();
@@ -198,7 +196,6 @@ impl Helpers {
         self.gone.notify_all();
     }
 
-    /// Does what is ready until nothing is.
     fn work_off<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         while let Some((source, job)) = state.ready.pop_front() {
             drop(state);

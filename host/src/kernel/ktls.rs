@@ -80,7 +80,6 @@ const fn behind(start: u64) -> u64 {
     (start | u32::MAX as u64).wrapping_add(1)
 }
 
-/// A connection whose keys the kernel has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct ByKernel {
     /// How many records its key may still encrypt (ktls.3).
@@ -113,7 +112,6 @@ pub(crate) enum Notice {
     Alert(u8),
     /// The other side sends by another key from now on.
     KeyUpdate,
-    /// Any other.
     Unknown,
 }
 

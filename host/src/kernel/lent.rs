@@ -125,7 +125,6 @@ pub(crate) unsafe fn touch(piece: libc::iovec) {
     }
 }
 
-/// Has the signal come to us.
 fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -45,7 +45,6 @@ pub enum Engine {
     Poll,
 }
 
-/// The settings of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     IoUring,
@@ -55,45 +54,36 @@ pub(crate) enum Kind {
 /// The engine of a server (choice.1).
 #[derive(Clone, Debug)]
 pub(crate) struct Choice {
-    kind: Kind,
+    wanted: Engine,
     /// How many fixed files a ring can have, as far as anybody needs them.
     pub(crate) files: u32,
     /// Why it is not io_uring, if that was refused.
     refused: Option<String>,
     /// The same when the workers began (choice.2).
     later: OnceLock<Option<String>>,
-    /// Whether the other one is taken where io_uring is refused.
-    may_change: bool,
 }
 
 impl Choice {
     /// # Errors
     /// io_uring was asked for and is not to be had, or the process has no descriptors left.
     pub(crate) fn make(wanted: Engine) -> Result<Self, Error> {
-        let choice = |kind, files, refused| Self {
-            kind,
-            files,
-            refused,
-            later: OnceLock::new(),
-            may_change: wanted == Engine::Auto && kind == Kind::IoUring,
+        let (files, refused) = match wanted {
+            Engine::Poll => (FILES, None),
+            Engine::Auto | Engine::IoUring => match Uring::probe() {
+                Ok(files) => (files, None),
+                // Without descriptors the other engine would not get on either.
+                Err(error) if wanted == Engine::IoUring || is_full(&error) => return Err(Error::Ring(error)),
+                Err(error) => (FILES, Some(errno_name(&error))),
+            },
         };
-        let poll = |refused| choice(Kind::Poll, FILES, refused);
-        if wanted == Engine::Poll {
-            return Ok(poll(None));
-        }
-        match Uring::probe() {
-            Ok(files) => Ok(choice(Kind::IoUring, files, None)),
-            Err(error) if wanted == Engine::IoUring => Err(Error::Ring(error)),
-            // The other engine would not get on either.
-            Err(error) if is_full(&error) => Err(Error::Ring(error)),
-            Err(error) => Ok(poll(Some(errno_name(&error)))),
-        }
+        Ok(Self { wanted, files, refused, later: OnceLock::new() })
     }
 
     /// The settings of the workers' rings (choice.2).
     pub(crate) fn begin(&self) -> Kind {
         self.later.get_or_init(|| {
-            let error = if self.may_change { Uring::probe().err()? } else { return None };
+            let may_change = self.wanted == Engine::Auto && self.refused.is_none();
+            let error = may_change.then(|| Uring::probe().err()).flatten()?;
             let why = (!is_full(&error)).then(|| errno_name(&error))?;
             warn(&format_args!("poll (io_uring: {why})"));
             Some(why)
@@ -103,10 +93,9 @@ impl Choice {
 
     /// The engine, and the reason why it is not io_uring.
     fn now(&self) -> (Kind, Option<&String>) {
-        match self.later.get() {
-            Some(Some(why)) => (Kind::Poll, Some(why)),
-            _ => (self.kind, self.refused.as_ref()),
-        }
+        let refused = self.refused.as_ref().or_else(|| self.later.get()?.as_ref());
+        let is_poll = self.wanted == Engine::Poll || refused.is_some();
+        (if is_poll { Kind::Poll } else { Kind::IoUring }, refused)
     }
 
     /// Whether a driver can be given commands, and else why not.
@@ -123,7 +112,7 @@ impl Choice {
         if LOGGED.swap(true, Ordering::Relaxed) {
             return;
         }
-        match (self.kind, &self.refused) {
+        match self.now() {
             (Kind::IoUring, _) => tracing::debug!("engine={self}"),
             (Kind::Poll, None) => tracing::info!("engine={self}"),
             (Kind::Poll, Some(_)) => warn(self),
@@ -192,50 +181,6 @@ impl Ring {
         }
     }
 
-    /// Makes room for `count` fixed files.
-    ///
-    /// # Errors
-    /// The kernel does not take that many: more than the process may have open, or there is no memory.
-    pub(crate) fn make_room_for_files(&self, count: u32) -> io::Result<()> {
-        match self {
-            Self::Uring(ring) => ring.make_room_for_files(count),
-            Self::Poll(_) => Ok(()),
-        }
-    }
-
-    /// Gives the files back at once; when the ring goes, the kernel takes its time.
-    pub(crate) fn unregister_files(&self) {
-        match self {
-            Self::Uring(ring) => ring.unregister_files(),
-            Self::Poll(_) => {}
-        }
-    }
-
-    /// Prepares to register the pool's blocks as they come into use.
-    pub(crate) fn register_pool(&mut self, pool: &Pool) {
-        match self {
-            Self::Uring(ring) => ring.register_pool(pool),
-            Self::Poll(_) => {}
-        }
-    }
-
-    /// Whether a block of the pool may be named as fixed buffer; registers it if that was not tried yet.
-    #[inline(always)]
-    pub(crate) fn is_fixed(&mut self, pool: &Pool, block: u16) -> bool {
-        match self {
-            Self::Uring(ring) => ring.is_fixed(pool, block),
-            Self::Poll(_) => false,
-        }
-    }
-
-    /// Forgets a block of the pool, so that its memory may be given back (buffer.5). Whether it has. Nothing that named it is under way.
-    pub(crate) fn forget(&mut self, block: u16) -> bool {
-        match self {
-            Self::Uring(ring) => ring.forget(block),
-            Self::Poll(_) => true,
-        }
-    }
-
     /// Adds a call to the next batch; it completes with this data.
     ///
     /// # Safety
@@ -262,17 +207,6 @@ impl Ring {
     pub(crate) fn accept(&mut self, fd: BorrowedFd<'_>, data: u64) {
         // SAFETY: the call names no memory.
         unsafe { self.push(Call::Accept { fd: fd.as_raw_fd() }, data) }
-    }
-
-    /// Completes with this data after so long; whether it does, for not every ring has timers.
-    pub(crate) fn pause(&mut self, length: Duration, data: u64) -> bool {
-        match self {
-            Self::Uring(ring) => {
-                ring.pause(length, data);
-                true
-            }
-            Self::Poll(_) => false,
-        }
     }
 
     /// [`Call::Cancel`]
@@ -306,6 +240,28 @@ macro_rules! both {
 }
 
 both! {
+    /// Makes room for `count` fixed files.
+    ///
+    /// # Errors
+    /// The kernel does not take that many: more than the process may have open, or there is no memory.
+    fn make_room_for_files(&mut self, count: u32) -> io::Result<()>;
+
+    /// Gives the files back at once; when the ring goes, the kernel takes its time.
+    fn unregister_files(&mut self);
+
+    /// Prepares to register the pool's blocks as they come into use.
+    fn register_pool(&mut self, pool: &Pool);
+
+    /// Whether a block of the pool may be named as fixed buffer; registers it if that was not tried yet.
+    #[inline(always)]
+    fn is_fixed(&mut self, pool: &Pool, block: u16) -> bool;
+
+    /// Forgets a block of the pool, so that its memory may be given back (buffer.5). Whether it has. Nothing that named it is under way.
+    fn forget(&mut self, block: u16) -> bool;
+
+    /// Completes with this data after so long; whether it does, for not every ring has timers.
+    fn pause(&mut self, length: Duration, data: u64) -> bool;
+
     /// Makes a descriptor known as the fixed file of that number; `None`: the number means nothing any more. The descriptor stays
     /// open until then, and the file has nothing under way.
     fn set_file(&mut self, number: u32, fd: Option<RawFd>);
@@ -326,59 +282,29 @@ both! {
     /// Submits what was collected without waiting.
     fn submit(&mut self);
 
-    /// The next completion.
     #[inline]
     fn reap(&mut self) -> Option<Completion>;
 }
 
-/// A call that the ring has done, or that goes on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completion {
-    /// The data given with the call.
     pub(crate) data: u64,
     /// As the system call would have returned it, or the negative error.
     pub(crate) result: i32,
-    /// As io_uring has them, for it is asked most.
-    flags: u32,
+    /// The registered buffer that was received into.
+    pub(crate) buffer: Option<u16>,
+    pub(crate) socket_has_more: bool,
+    /// Whether the call goes on, and will complete again.
+    pub(crate) goes_on: bool,
 }
 
-/// `IORING_CQE_F_BUFFER`; the buffer's number is in the upper half.
-const BUFFER: u32 = 1;
-/// `IORING_CQE_F_MORE`
-const MORE: u32 = 1 << 1;
-/// `IORING_CQE_F_SOCK_NONEMPTY`
-const SOCKET_HAS_MORE: u32 = 1 << 2;
-
 impl Completion {
-    /// A call that has ended.
     fn ended(data: u64, result: i32) -> Self {
-        Self { data, result, flags: 0 }
+        Self { data, result, buffer: None, socket_has_more: false, goes_on: false }
     }
 
     fn going_on(data: u64, result: i32) -> Self {
-        Self { data, result, flags: MORE }
-    }
-
-    /// Something was received: into this buffer if into one that is registered.
-    fn received(data: u64, bytes: i32, buffer: Option<u16>, more: bool) -> Self {
-        let buffer = buffer.map_or(0, |buffer| BUFFER | u32::from(buffer) << 16);
-        Self { data, result: bytes, flags: buffer | if more { SOCKET_HAS_MORE } else { 0 } }
-    }
-
-    /// Whether the call goes on, and will complete again.
-    #[inline]
-    pub(crate) fn goes_on(&self) -> bool {
-        self.flags & MORE != 0
-    }
-
-    #[inline]
-    pub(crate) fn buffer(&self) -> Option<u16> {
-        (self.flags & BUFFER != 0).then_some((self.flags >> 16) as u16)
-    }
-
-    #[inline]
-    pub(crate) fn socket_has_more(&self) -> bool {
-        self.flags & SOCKET_HAS_MORE != 0
+        Self { goes_on: true, ..Self::ended(data, result) }
     }
 }
 

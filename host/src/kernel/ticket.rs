@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use slab::Slab;
+use smallvec::SmallVec;
 use vm_memory::{GuestAddress, GuestMemoryBackend as _, VolatileSlice};
 
 use super::buffer::Buffer;
@@ -26,7 +27,6 @@ pub(crate) struct Ticket {
 /// The tickets of a worker; a request is known by its ticket's number.
 pub(crate) type Tickets = Slab<Ticket>;
 
-/// Where the payload of a request is.
 pub(crate) enum Memory {
     /// It has none: a flush, a discard, a write of zeroes.
     None,
@@ -47,15 +47,11 @@ pub(crate) struct Part {
 
 /// Pieces of a virtual machine's memory, one after the other.
 pub(crate) struct Guest {
-    pieces: Pieces,
+    /// One piece, as most have, is not allocated.
+    pieces: SmallVec<[libc::iovec; 1]>,
     len: usize,
     /// Keeps the pieces mapped (ticket.1).
     _mapped: Arc<Machine>,
-}
-
-enum Pieces {
-    One(libc::iovec),
-    Several(Box<[libc::iovec]>),
 }
 
 // SAFETY: the pointers name a mapping that `_mapped` keeps, wherever it goes. They are read and written as bytes that
@@ -65,42 +61,25 @@ unsafe impl Send for Guest {}
 impl Guest {
     /// The bytes at these addresses of a virtual machine; `None` if there is no memory at one of them.
     pub(crate) fn new(memory: &Arc<Machine>, ranges: &[(GuestAddress, u32)]) -> Option<Self> {
-        let slices = |(start, len): &(GuestAddress, u32)| memory.get_slices(*start, *len as usize);
-        let piece = |slice: VolatileSlice<'_>| libc::iovec {
-            iov_base: slice.ptr_guard_mut().as_ptr().cast(),
-            iov_len: slice.len(),
-        };
-        if let [(start, bytes)] = ranges
-            && let Ok(slice) = memory.get_slice(*start, *bytes as usize)
-        {
-            let (len, pieces) = (slice.len(), Pieces::One(piece(slice)));
-            return Some(Self { pieces, len, _mapped: Arc::clone(memory) });
-        }
-        let mut pieces = Vec::with_capacity(ranges.len());
-        for slice in ranges.iter().flat_map(slices) {
-            pieces.push(piece(slice.ok()?));
+        let mut pieces = SmallVec::<[libc::iovec; 1]>::with_capacity(ranges.len());
+        for slice in ranges.iter().flat_map(|(start, len)| memory.get_slices(*start, *len as usize)) {
+            let slice = slice.ok()?;
+            pieces.push(libc::iovec { iov_base: slice.ptr_guard_mut().as_ptr().cast(), iov_len: slice.len() });
         }
         let len = pieces.iter().map(|piece| piece.iov_len).sum();
-        Some(Self { pieces: Pieces::Several(pieces.into()), len, _mapped: Arc::clone(memory) })
-    }
-
-    fn pieces(&self) -> &[libc::iovec] {
-        match &self.pieces {
-            Pieces::One(piece) => std::slice::from_ref(piece),
-            Pieces::Several(pieces) => pieces,
-        }
+        Some(Self { pieces, len, _mapped: Arc::clone(memory) })
     }
 
     /// Whether each piece starts and ends on a multiple of `align`.
     pub(crate) fn is_aligned(&self, align: usize) -> bool {
-        self.pieces().iter().all(|piece| (piece.iov_base as usize | piece.iov_len).is_multiple_of(align))
+        self.pieces.iter().all(|piece| (piece.iov_base as usize | piece.iov_len).is_multiple_of(align))
     }
 
     /// The part that starts at `offset`, up to `bytes` long, piece by piece.
     fn part(&self, offset: usize, bytes: usize) -> impl Iterator<Item = libc::iovec> {
         assert!(offset + bytes <= self.len, "a segment beyond its memory");
         let (mut skip, mut left) = (offset, bytes);
-        self.pieces().iter().filter_map(move |piece| {
+        self.pieces.iter().filter_map(move |piece| {
             let from = skip.min(piece.iov_len);
             skip -= from;
             let iov_len = left.min(piece.iov_len - from);

@@ -56,25 +56,14 @@ impl Server {
         let engine = Choice::make(config.engine).map_err(|error| errors.push(error)).ok();
         errors.extend(config.listeners.iter().filter_map(|listener| listen::check(listener).err()));
         errors.extend(engine.iter().flat_map(|engine| Served::check(&config.exports, engine)));
-        let roots = match Roots::open(&config.roots) {
-            Ok(roots) => roots,
-            Err(error) => {
-                errors.push(error);
-                return Err(errors);
-            }
-        };
+        let Ok(roots) = Roots::open(&config.roots).map_err(|error| errors.push(error)) else { return Err(errors) };
         let opened = open_all(&config.exports, &roots, Backing::try_open);
         let opened: Vec<_> = opened.filter_map(|one| one.map_err(|error| errors.push(error)).ok()).collect();
         if opened.len() < config.exports.len() {
             return Err(errors);
         }
-        let arranged = match arrange(config, &opened, workers(config), &BTreeMap::new()) {
-            Ok(arranged) => arranged,
-            Err(error) => {
-                errors.push(error);
-                return Err(errors);
-            }
-        };
+        let arranged = arrange(config, &opened, workers(config), &BTreeMap::new());
+        let Ok(arranged) = arranged.map_err(|error| errors.push(error)) else { return Err(errors) };
         let exports = config.exports.iter().zip(&opened).zip(&arranged.placed);
         let path = |one| &*config.group(one).path;
         errors.extend(exports.filter_map(|((one, device), place)| export((one, path(one)), device, *place, 0).err()));

@@ -21,28 +21,23 @@ impl Handle {
     /// ended.
     #[must_use]
     pub fn hand_on(&self, counted: bool) -> Option<Record> {
-        Some(self.shared.upgrade()?.hand_on(counted))
+        let shared = self.shared.upgrade()?;
+        let paths = shared.live().groups().into_iter().collect();
+        Some(shared.hand_on(&paths, counted))
     }
 }
 
 impl Server {
     /// Begins where another one was, which told this so long ago; before it runs. Returns the parts that could not be taken in: they are
     /// left out.
-    pub fn take_on(&self, mut record: Record, age: Duration) -> Vec<Unreadable> {
-        let mut left_out = Vec::new();
-        self.shared.take_on(&mut record, age, &mut left_out);
-        left_out
+    pub fn take_on(&self, record: Record, age: Duration) -> Vec<Unreadable> {
+        self.shared.take_on(record, age)
     }
 }
 
 impl Shared {
-    fn hand_on(&self, counted: bool) -> Record {
-        let paths = self.live().groups().into_iter().collect();
-        self.hand_on_of(&paths, counted)
-    }
-
-    /// The same, of groups with these paths.
-    pub(super) fn hand_on_of(&self, paths: &BTreeMap<GroupId, String>, counted: bool) -> Record {
+    /// The state, with the debts of groups that have these paths.
+    pub(super) fn hand_on(&self, paths: &BTreeMap<GroupId, String>, counted: bool) -> Record {
         let (mut record, now) = (Record::default(), clock::now());
         record.put("version", &VERSION);
         let mut disks = Record::default();
@@ -78,15 +73,17 @@ impl Shared {
         record
     }
 
-    pub(super) fn take_on(&self, record: &mut Record, age: Duration, left_out: &mut Vec<Unreadable>) {
+    pub(super) fn take_on(&self, mut record: Record, age: Duration) -> Vec<Unreadable> {
+        let mut all = Vec::new();
+        let left_out = &mut all;
         match record.take::<u32>("version") {
             Ok(Some(VERSION)) => {}
             Ok(version) => {
                 let version = version.map_or("none".into(), |version| version.to_string());
                 let why = format!("it is {version}, and this server reads {VERSION}");
-                return left_out.push(Unreadable { part: "version".into(), why });
+                return vec![Unreadable { part: "version".into(), why }];
             }
-            Err(why) => return left_out.push(why),
+            Err(why) => return vec![why],
         }
         let now = clock::now();
         let mut disks: BTreeMap<String, Record> = take(record.take("disks"), left_out).unwrap_or_default();
@@ -108,5 +105,6 @@ impl Shared {
         }
         self.served.service.events.begin_after(take(record.take("events"), left_out).unwrap_or_default());
         left_out.extend(record.rest().map(|part| Unreadable { part: part.into(), why: "not known here".into() }));
+        all
     }
 }

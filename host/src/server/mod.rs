@@ -13,12 +13,11 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-use fairlift_core::sched::Kind;
 use fairlift_core::{ContextId, GroupId, Sector};
 
 pub use check::Foreign;
 pub use fork::ForkTop;
-pub use upgrade::{Beside, HandOver, Taking};
+pub use upgrade::{Beside, Taking};
 
 use crate::Error;
 use crate::access::{Access, Grant, Peer, Token};
@@ -35,7 +34,7 @@ use crate::export::listen::{self, Listening};
 use crate::export::listeners::Listeners;
 use crate::export::service::{Exports, Service};
 use crate::export::{DeviceView, Export};
-use crate::gateways::{Gateways, PoolView, Standing};
+use crate::gateways::{Gateways, PoolView};
 use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
@@ -50,6 +49,7 @@ use crate::worker::{Backend, Worker};
 /// ```
 /// use fairlift::Server;
 /// use fairlift::config::{Address, Config, Disk, Export, Listener, Ram, Tls};
+/// use fairlift::control::Edit;
 /// use fairlift_core::sched;
 ///
 /// let socket = std::env::temp_dir().join(format!("fairlift-doc-{}.sock", std::process::id()));
@@ -68,8 +68,9 @@ use crate::worker::{Backend, Worker};
 /// let serving = std::thread::spawn(|| server.run());
 ///
 /// // While clients read and write, the disk gets another scheduler.
-/// handle.set_scheduler("ram", sched::Kind::Fair, &[])?;
-/// while handle.scheduler("ram") != Some(sched::Kind::Fair) {
+/// let change = |edit: &mut Edit| edit.disk("ram").map(|disk| disk.scheduler = sched::Kind::Fair);
+/// handle.change(change, None, false).expect("there is such a disk");
+/// while handle.view(false).is_some_and(|view| view.disks[0].scheduler != sched::Kind::Fair) {
 ///     std::thread::yield_now();
 /// }
 ///
@@ -85,9 +86,7 @@ pub struct Server {
 /// Tells a running server what to do, from any thread.
 #[derive(Clone)]
 pub struct Handle {
-    // Not all that is shared: a handle that somebody keeps must not keep sockets and files open.
-    draining: Arc<AtomicBool>,
-    notifiers: Arc<Notifiers>,
+    // A handle that somebody keeps must not keep sockets and files open.
     shared: Weak<Shared>,
 }
 
@@ -96,30 +95,6 @@ impl Handle {
     /// be lost, and flushes of those devices succeed again if the devices say so. Answers how many there were.
     pub fn acknowledge_flush_errors(&self) -> usize {
         self.shared.upgrade().map_or(0, |shared| shared.acknowledge_flush_errors())
-    }
-
-    /// Gives a disk another scheduler, with these tunables, while it is served: no request is lost, and none is late for longer than the
-    /// disk takes for its requests from before.
-    ///
-    /// It returns at once; [`Handle::scheduler`] tells when the new one is in place.
-    ///
-    /// # Errors
-    /// There is no such disk, or a tunable is not one of that scheduler, or has a value that it cannot have.
-    pub fn set_scheduler(&self, disk: &str, scheduler: Kind, set: &[(String, String)]) -> Result<(), Error> {
-        let edit = |edit: &mut Edit| {
-            let there = edit.disk(disk)?;
-            (there.scheduler, there.is_usual, there.set) = (scheduler, false, set.to_vec());
-            Ok(())
-        };
-        let refused = |refused: Refused| Error::Disk { name: disk.to_owned(), why: refused.to_string() };
-        self.change(edit, None, false).map(drop).map_err(refused)
-    }
-
-    /// The scheduler that a disk has; `None` if there is no such disk.
-    #[must_use]
-    pub fn scheduler(&self, disk: &str) -> Option<Kind> {
-        let disks = self.shared.upgrade()?.backend.disks.all();
-        disks.iter().find(|(_, there)| there.name == disk).map(|(_, there)| there.scheduler())
     }
 
     /// Makes what is in force another configuration, all of it or nothing: see [`control`](crate::control). `edit` gets the one that there
@@ -139,7 +114,7 @@ impl Handle {
         dry_run: bool,
     ) -> Result<Made, Refused> {
         let shared = self.shared.upgrade().ok_or(Refused::Ended)?;
-        if self.draining.load(Ordering::Acquire) {
+        if shared.is_draining() {
             return Err(Refused::Ended);
         }
         let made = shared.change(edit, version, dry_run)?;
@@ -166,7 +141,7 @@ impl Handle {
     /// tell that they have grown.
     pub fn sweep(&self) -> bool {
         self.shared.upgrade().is_some_and(|shared| {
-            if !self.draining.load(Ordering::Acquire) {
+            if !shared.is_draining() {
                 shared.hear_of_sizes();
             }
             let mut live = shared.live();
@@ -248,8 +223,10 @@ impl Handle {
 
     /// Stops accepting, finishes what is in flight, closes connections and flushes; then [`Server::run`] returns.
     pub fn drain(&self) {
-        self.draining.store(true, Ordering::Release);
-        self.notifiers.ring_all();
+        if let Some(shared) = self.shared.upgrade() {
+            shared.served.service.draining.store(true, Ordering::Release);
+            shared.backend.notifiers.ring_all();
+        }
     }
 }
 
@@ -275,6 +252,10 @@ const KERNEL_THREADS: u32 = 16;
 const CHANGE: Duration = Duration::from_secs(5);
 
 impl Shared {
+    fn is_draining(&self) -> bool {
+        self.served.service.draining.load(Ordering::Acquire)
+    }
+
     fn live(&self) -> MutexGuard<'_, Live> {
         // A panic in the middle of a change leaves it half made: nobody changes anything more.
         self.live.lock().unwrap_or_else(|_: PoisonError<_>| panic!("a change of the server panicked"))
@@ -286,8 +267,7 @@ impl Shared {
         version: Option<u64>,
         dry_run: bool,
     ) -> Result<Made, Refused> {
-        let change = |wanted: &mut Edit| edit(wanted).map_err(|why| Refused::Change { of: Of::Server, why });
-        self.live().apply(&self.backend, &self.served, change, version, dry_run)
+        self.live().apply(&self.backend, &self.served, edit, version, dry_run)
     }
 
     /// Has backings looked at that were reported as resized elsewhere.
@@ -371,13 +351,9 @@ impl Shared {
 
     /// Exchanges reports with the other gateways of its disks' pools, until it ends.
     fn follow_gateways(self: &Arc<Self>) -> std::io::Result<()> {
-        let (shared, notifiers) = (Arc::downgrade(self), Arc::clone(&self.backend.notifiers));
-        let standing = move || match shared.upgrade() {
-            None => Standing::HasEnded,
-            Some(shared) if shared.is_handed_over.load(Ordering::Acquire) => Standing::HandsOver,
-            Some(shared) => Standing::Serves(shared.live().state().config),
-        };
-        self.gateways.follow(&self.backend.disks, standing, move || notifiers.ring_all())
+        let (shared, notifiers) = (Arc::clone(self), Arc::clone(&self.backend.notifiers));
+        let in_force = move || (!shared.is_handed_over.load(Ordering::Acquire)).then(|| shared.live().state().config);
+        self.gateways.follow(&self.backend.disks, in_force, move || notifiers.ring_all())
     }
 
     /// Closes removed devices, which are as durable as the others then (live.3); no worker has anything of them any more.
@@ -393,7 +369,7 @@ impl Shared {
         }
         let mut live = self.live();
         live.sweep(&self.backend, &self.served);
-        let closing = live.take_closing();
+        let closing = std::mem::take(&mut live.closing);
         drop(live);
         while closing.iter().any(|(_, thread)| !thread.is_finished()) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
@@ -409,7 +385,6 @@ impl Shared {
         }
     }
 
-    /// A worker for the calling thread.
     fn worker(&self, context: ContextId) -> std::io::Result<Worker<Clients>> {
         if !ring::be_flusher() && context.0 == 0 {
             tracing::debug!(
@@ -424,7 +399,6 @@ impl Shared {
     }
 }
 
-/// How many there are.
 fn workers(config: &Config) -> usize {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     config.workers.unwrap_or_else(|| usual_workers(cpus, &config.limits)).clamp(1, 64)
@@ -537,12 +511,7 @@ impl Server {
     /// Tells the server, once it runs, what to do.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        let service = &self.shared.served.service;
-        Handle {
-            draining: Arc::clone(&service.draining),
-            notifiers: Arc::clone(&service.notifiers),
-            shared: Arc::downgrade(&self.shared),
-        }
+        Handle { shared: Arc::downgrade(&self.shared) }
     }
 
     /// Serves until [`Handle::drain`] is called and all is finished and flushed.

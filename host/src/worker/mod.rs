@@ -45,9 +45,7 @@ pub(crate) struct Backend {
     pub(crate) files: u32,
     pub(crate) notifiers: Arc<Notifiers>,
     pub(crate) helpers: Arc<Helpers>,
-    /// How busy each worker is.
     pub(crate) turns: Arc<[Turns]>,
-    /// The settings of rings.
     pub(crate) engine: Choice,
 }
 
@@ -108,7 +106,7 @@ impl<F: Front> Worker<F> {
             let now = self.sleep.until(&mut self.engine.ring, before, due, busy, looks, |sleeps| front.watch(sleeps));
             self.engine.now = now;
             self.look_for_stall(before, now, due);
-            self.turns[number].begins(now);
+            self.turns[number].waits(Some(now));
             let mut completions = 0;
             let most = if F::ASKS_BY_ITSELF { IN_A_TURN } else { u64::MAX };
             while completions < most
@@ -193,7 +191,7 @@ impl<F: Front> Worker<F> {
             Source::Wake => self.look_around(),
             Source::Bell => {
                 let Engine { ring, notifiers, context, .. } = &mut self.engine;
-                if !completion.goes_on() {
+                if !completion.goes_on {
                     notifiers.arm_bell(*context, ring);
                 }
                 notifiers.answer_bell(*context);

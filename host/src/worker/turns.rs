@@ -15,7 +15,6 @@ pub(crate) struct Turns {
     /// Its thread; 0: there is none.
     thread: AtomicI32,
     count: AtomicU64,
-    /// The completions of the ring.
     completions: AtomicU64,
     /// How often it found requests that wait for nothing (stuck.1).
     stuck: AtomicU64,
@@ -51,7 +50,6 @@ impl Turns {
         (0..workers).map(|_| Self::default()).collect()
     }
 
-    /// The calling thread is the worker.
     pub(crate) fn begin(&self) {
         self.thread.store(rustix::thread::gettid().as_raw_pid(), Ordering::Relaxed);
     }
@@ -64,16 +62,11 @@ impl Turns {
         self.looked.store(looked.as_nanos(), Ordering::Relaxed);
     }
 
-    /// It waits, until then at the latest.
+    /// It waits, until then at the latest; or is in a turn since then: what it gives to devices in it has no other sign that it stands
+    /// still.
     #[inline]
     pub(crate) fn waits(&self, due: Option<Instant>) {
         self.due.store(due.map_or(0, Instant::as_nanos), Ordering::Relaxed);
-    }
-
-    /// It is in a turn, since then: what it gives to devices in it has no other sign that it stands still.
-    #[inline]
-    pub(crate) fn begins(&self, now: Instant) {
-        self.waits(Some(now));
     }
 
     /// How late at `now` the worker is that is latest: its next turn, or the end of the one that it is in.
@@ -82,7 +75,6 @@ impl Turns {
         dues.map(|due| now.since(Instant::from_nanos(due))).max().unwrap_or(Duration::ZERO)
     }
 
-    /// It found requests that wait for nothing, on `disks`.
     pub(crate) fn found_stuck(&self, disks: u64) {
         self.stuck.fetch_add(disks, Ordering::Relaxed);
     }
@@ -131,7 +123,7 @@ mod tests {
         rows[1].waits(Some(now + us(2)));
         rows[2].waits(Some(now + us(3)));
         assert_eq!((Turns::latest(&rows, now), Turns::latest(&rows, now + us(5))), (Duration::ZERO, us(3)));
-        rows[0].begins(Instant::ZERO + us(1));
+        rows[0].waits(Some(Instant::ZERO + us(1)));
         assert_eq!(Turns::latest(&rows, now), us(4), "it stands still in a turn");
         rows.iter().for_each(|row| row.waits(None));
         assert_eq!(Turns::latest(&rows, Instant::MAX), Duration::ZERO);

@@ -213,7 +213,7 @@ impl Caller {
                 return tag;
             }
             while self.waiter.state() != WOKEN {
-                self.parker.park();
+                self.parker.park_until(None);
             }
             if let Some(tag) = self.arrive().or_else(|| self.spin()) {
                 return tag;

@@ -40,14 +40,11 @@ pub(super) struct Waiter {
     sleeper: Mutex<Option<Sleeper>>,
 }
 
-/// Nobody sits here.
 pub(super) const AWAY: u32 = 0;
-/// In a queue.
 pub(super) const WAITING: u32 = 1;
 /// Taken out of its queue: on the way.
 pub(super) const WOKEN: u32 = 2;
 
-/// Where to sit down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum QueueEnd {
     /// Behind all others, in the queue whose turn it is.

@@ -61,14 +61,18 @@ fn random_config(random: &mut Random) -> Config {
                 disk.set.push(((*knob).into(), random.pick(values).into()));
             }
         }
-        config.disks.push(disk);
+        Arc::make_mut(&mut config.disks).push(disk);
     }
     for path in ["/a", "/a/x", "/a/x/y", "/b", "/b/x", "/c"] {
         if random.one_in(3) || path.rsplit_once('/').is_some_and(|(above, _)| group_of(&config, above).is_none()) {
             continue;
         }
         let parent = group_of(&config, path.rsplit_once('/').unwrap().0);
-        config.groups.push(Group { path: path.into(), parent, weight: Weight::new(random.pick(&[100, 100, 7, 1000])) });
+        Arc::make_mut(&mut config.groups).push(Group {
+            path: path.into(),
+            parent,
+            weight: Weight::new(random.pick(&[100, 100, 7, 1000])),
+        });
     }
     for at in 0..6_usize {
         let named = config.disks.iter().position(|disk| disk.name == format!("d{}", at % 5));
@@ -82,7 +86,7 @@ fn random_config(random: &mut Random) -> Config {
         export.read_only = random.one_in(2);
         export.priority = random.pick(&[Priority::default(), "rt/1".parse().unwrap(), "idle".parse().unwrap()]);
         export.description = random.pick(&["", "one", "two"]).into();
-        config.exports.push(export);
+        Arc::make_mut(&mut config.exports).push(export);
     }
     for port in 1..4 {
         if random.one_in(2) {
@@ -216,7 +220,7 @@ fn a_tunable_that_only_a_command_has_named_stays_and_one_of_the_file_is_again_as
     // Another scheduler has no such tunable; that of flushes all have.
     let both = with(&[("read_expire", "2s"), ("flush_company", "3")]);
     let mut fair = none.clone();
-    fair.disks[0].scheduler = sched::Kind::Fair;
+    Arc::make_mut(&mut fair.disks)[0].scheduler = sched::Kind::Fair;
     assert_eq!(steps(&both, &none, &fair), ["disk \"d\": scheduler fair, flush_company = 3 (was mq-deadline)"]);
 }
 
@@ -248,15 +252,16 @@ fn all_that_cannot_change_is_named() {
     old.exports = vec![export].into();
     old.listeners = vec![listener("tcp:127.0.0.1:1")];
     let mut new = old.clone();
-    new.exports[0].backing = Backing::from(Ram { size: 2 << 20 });
-    (new.exports[0].offset, new.exports[0].size, new.exports[0].disk) = (512, Some(512), Some(1));
-    (new.disks[0].shared_tags, new.disks[0].io_timeout) = (true, Some(secs(1)));
-    new.exports[0].ways.set(GuestSocket::from("/run/a.sock"));
+    Arc::make_mut(&mut new.exports)[0].backing = Backing::from(Ram { size: 2 << 20 });
+    let (exports, disks) = (Arc::make_mut(&mut new.exports), Arc::make_mut(&mut new.disks));
+    (exports[0].offset, exports[0].size, exports[0].disk) = (512, Some(512), Some(1));
+    (disks[0].shared_tags, disks[0].io_timeout) = (true, Some(secs(1)));
+    Arc::make_mut(&mut new.exports)[0].ways.set(GuestSocket::from("/run/a.sock"));
     let b = Export { name: "b".into(), ways: Ways::default(), ..new.exports[0].clone() };
-    new.exports.push(b);
-    new.disks[0].concurrency = concurrency::Settings { most: 3, fixed: true };
-    new.disks[0].depth = Some(7);
-    new.disks[0].shares = Some("dir:/srv/pool".parse().unwrap());
+    Arc::make_mut(&mut new.exports).push(b);
+    Arc::make_mut(&mut new.disks)[0].concurrency = concurrency::Settings { most: 3, fixed: true };
+    Arc::make_mut(&mut new.disks)[0].depth = Some(7);
+    Arc::make_mut(&mut new.disks)[0].shares = Some("dir:/srv/pool".parse().unwrap());
     (new.listeners[0].tls, new.listeners[0].socket.mode) = (Tls::Required, 0o660);
     new.workers = Some(3);
     new.limits.memory = 1 << 30;
@@ -289,7 +294,7 @@ fn a_size_that_grows_is_a_change() {
     let mut old = empty();
     old.exports = vec![Export { size: Some(512), ..Export::new("a", Ram { size: 1 << 20 }) }].into();
     let mut new = old.clone();
-    new.exports[0].size = None;
+    Arc::make_mut(&mut new.exports)[0].size = None;
     assert_eq!(lines(&old, &new), ["export \"a\": size up to the end"]);
     // Up to the end of the present file, though it is said already.
     let mut edit = Edit::from(new.clone());
@@ -307,7 +312,7 @@ fn a_scheduler_that_nobody_names_is_no_difference() {
     was.disk_default = unnamed(sched::Kind::MqDeadline);
     let mut now = was.clone();
     now.disks = vec![unnamed(sched::Kind::MqDeadline)].into();
-    now.exports[0].disk = Some(0);
+    Arc::make_mut(&mut now.exports)[0].disk = Some(0);
     let steps = |now: &Config, new: &Config, rotates: bool| {
         let wanted = wanted(now, &was, new, |_| rotates);
         (lines(now, &wanted), wanted)

@@ -75,14 +75,8 @@ impl Live {
         self.is_leaving() || served.is_leaving()
     }
 
-    /// The names of devices whose last flush has not ended.
     pub(crate) fn flushed_last(&self) -> Vec<String> {
         self.closing.iter().filter(|(_, closing)| !closing.is_finished()).map(|(name, _)| name.clone()).collect()
-    }
-
-    /// The devices that are being closed: the server ends after them.
-    pub(crate) fn take_closing(&mut self) -> Vec<(String, JoinHandle<()>)> {
-        std::mem::take(&mut self.closing)
     }
 
     /// Keeps what was counted on a disk that is gone, for one of its name.

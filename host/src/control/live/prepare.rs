@@ -39,11 +39,9 @@ impl From<Error> for Why {
     }
 }
 
-/// The preparations of a transaction so far.
 pub(super) struct Draft<'a> {
     pub(super) backend: &'a Backend,
     pub(super) served: &'a Served,
-    /// Nothing of it is to be made.
     dry_run: bool,
     pub(super) config: Config,
     pub(super) groups: BTreeMap<String, GroupId>,
@@ -62,12 +60,9 @@ pub(super) struct Draft<'a> {
     pub(super) taken: BTreeSet<GroupId>,
     /// Disks that shall have another scheduler, other tunables or bounds.
     pub(super) turned: BTreeSet<String>,
-    /// The object of the transaction.
     pub(super) steps: Vec<Step>,
-    /// Disks that get the scheduler that their tenants need.
     pub(super) suited: Vec<Step>,
     pub(super) prepared: Vec<Prepared>,
-    /// Whether workers have to look at the change.
     pub(super) wakes: bool,
 }
 
@@ -271,7 +266,6 @@ impl Draft<'_> {
         })
     }
 
-    /// In the second half.
     pub(super) fn then(&mut self, step: impl FnOnce(&mut Making<'_>) + 'static) {
         self.prepared.push(Box::new(step));
         self.wakes = true;
@@ -304,7 +298,7 @@ impl Draft<'_> {
             if !suits.has_weights() || suits == scheduler || scheduler.has_floors() {
                 continue;
             }
-            tenants::turn(&mut self.config.disks[at], suits);
+            tenants::turn(&mut Arc::make_mut(&mut self.config.disks)[at], suits);
             let says = format!("scheduler {} (was {}), for its tenants to share it", suits.name(), scheduler.name());
             self.suited.push(Step::new(Of::Disk(name.clone()), Becomes::Key("scheduler"), says));
             self.turned.insert(name);
@@ -393,7 +387,6 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Which of the opened devices an export shows.
     fn shown(&self, export: &str) -> usize {
         self.shows.get(export).copied().unwrap_or_else(|| {
             let there = self.list.iter().find(|there| there.name == export).expect("the step is about it");
@@ -432,10 +425,10 @@ impl Draft<'_> {
         let is_left = |(at, disk): &(usize, &config::Disk)| made.contains(&disk.name) && !used.contains(at);
         let left: Vec<_> = config.disks.iter().enumerate().filter(is_left).map(|(at, _)| at).collect();
         for at in left.into_iter().rev() {
-            let name = config.disks.remove(at).name;
+            let name = Arc::make_mut(&mut config.disks).remove(at).name;
             made.remove(&name);
             disks.remove(&name);
-            let later = config.exports.iter_mut().filter_map(|export| export.disk.as_mut());
+            let later = Arc::make_mut(&mut config.exports).iter_mut().filter_map(|export| export.disk.as_mut());
             later.for_each(|disk| *disk -= usize::from(*disk > at));
         }
     }

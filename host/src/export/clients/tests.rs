@@ -120,13 +120,19 @@ fn config(export: config::Export) -> config::Config {
     config::Config { exports: vec![export].into(), workers: Some(2), ..config::Config::default() }
 }
 
+fn ways(tell: Option<mpsc::Sender<Vec<u8>>>) -> config::Ways {
+    let mut ways = config::Ways::default();
+    ways.set(Listening(tell));
+    ways
+}
+
 #[test]
 fn a_protocol_is_served_by_its_row_and_nothing_else() {
     let path = std::env::temp_dir().join(format!("fairlift-row-{}", std::process::id()));
     let content: Vec<u8> = (0..4096_u32).map(|byte| (byte % 251) as u8).collect();
     std::fs::write(&path, &content).unwrap();
     let (tell, hear) = mpsc::channel();
-    let ways = config::Ways::default().with(Listening(Some(tell)));
+    let ways = ways(Some(tell));
     let export = config::Export { ways, offset: 512, ..config::Export::new("a", config::FileAt::new(&path)) };
     let server = Server::bind(config(export));
     let server = server.unwrap();
@@ -154,7 +160,7 @@ fn a_change_of_which_something_does_not_come_is_undone() {
     let before = answers();
     let deaf = |version| {
         let edit = |edit: &mut Edit| {
-            let ways = config::Ways::default().with(Listening(None));
+            let ways = ways(None);
             let ram = config::Export::new("deaf", config::Ram { size: 1 << 20 });
             edit.add_group("/b")?;
             let disk = edit.config.disks[0].name.clone();
@@ -181,7 +187,7 @@ fn a_change_of_which_something_does_not_come_is_undone() {
     std::fs::write(&image, [7; 8192]).unwrap();
     handle.change(|edit| edit.grow("a", Some(4096)), None, false).unwrap();
     let edit = |edit: &mut Edit| {
-        let ways = config::Ways::default().with(Listening(None));
+        let ways = ways(None);
         edit.grow("a", Some(8192))?;
         edit.add_export(
             config::Export { ways, ..config::Export::new("deaf", config::Ram { size: 1 << 20 }) },

@@ -308,9 +308,9 @@ impl Front for Nbd {
         let result = completion.result;
         match UserData::unpack(what) {
             UserData::Receive(number) => {
-                let more = completion.socket_has_more();
+                let more = completion.socket_has_more;
                 let connection = &mut self.connections[number];
-                match completion.buffer() {
+                match completion.buffer {
                     Some(buffer) if result > 0 => {
                         let bytes = self.recv.received(buffer, result as usize);
                         connection.received(engine, &mut self.common, bytes, more);
@@ -332,7 +332,7 @@ impl Front for Nbd {
                 self.connections[number].send_ended(engine, result);
                 self.touch(number);
             }
-            UserData::Accept(listener) => self.accepted(engine, listener, result, completion.goes_on()),
+            UserData::Accept(listener) => self.accepted(engine, listener, result, completion.goes_on),
         }
     }
 

@@ -283,7 +283,7 @@ const CLIENTS: usize = TICKET as usize;
 
 impl Front for VhostUser {
     fn completed(&mut self, engine: &mut Engine, what: u64, completion: &Completion) {
-        let more = completion.goes_on();
+        let more = completion.goes_on;
         match UserData::unpack(what) {
             UserData::Message(number) => {
                 self.devices[number].readable(engine);

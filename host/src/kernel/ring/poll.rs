@@ -30,8 +30,8 @@ use rustix::net::{SocketFlags, accept_with};
 use slab::Slab;
 
 use super::Completion;
-use crate::kernel::buffer::RecvRing;
-use crate::kernel::call::{Call, Task, Work, result};
+use crate::kernel::buffer::{Pool, RecvRing};
+use crate::kernel::call::{Call, Task, Work, read, result};
 use crate::kernel::helpers::{Done, Helpers, Job, Order};
 use crate::kernel::notify::Notifiers;
 
@@ -92,6 +92,26 @@ impl Poll {
             helped: Vec::with_capacity(256),
             events: Vec::with_capacity(256),
         })
+    }
+
+    pub(super) fn make_room_for_files(&self, _count: u32) -> io::Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn unregister_files(&self) {}
+
+    pub(super) fn register_pool(&self, _pool: &Pool) {}
+
+    pub(super) fn is_fixed(&self, _pool: &Pool, _block: u16) -> bool {
+        false
+    }
+
+    pub(super) fn forget(&self, _block: u16) -> bool {
+        true
+    }
+
+    pub(super) fn pause(&self, _length: Duration, _data: u64) -> bool {
+        false
     }
 
     pub(super) fn set_file(&mut self, number: u32, fd: Option<RawFd>) {
@@ -191,11 +211,13 @@ impl Poll {
 
     /// poll.2
     fn file(&mut self, number: u32, file: File, work: Work, data: u64) {
-        if file.cached
+        // With direct I/O it would wait.
+        if let Work::Read { into, at } = work
+            && file.cached
             // SAFETY: what the call names is ours until it completes (`Ring::push`).
-            && let Some(result) = unsafe { work.perform_at_once(file.fd) }
+            && let got @ 0.. = result(unsafe { read(file.fd, into, at, libc::RWF_NOWAIT) })
         {
-            return self.done.push_back(Completion::ended(data, result));
+            return self.done.push_back(Completion::ended(data, got));
         }
         let job = Job { worker: WORKER, data, sectors: 0, task: Task::Call(file.fd, work) };
         // SAFETY: as above; the completion is told once the result was taken.
@@ -218,7 +240,8 @@ impl Poll {
                         buffers.head = buffers.head.wrapping_add(1);
                     }
                     // All of it was filled: there may be more.
-                    return Some(Completion::received(data, result, buffer, result as u32 == len));
+                    let socket_has_more = result as u32 == len;
+                    return Some(Completion { buffer, socket_has_more, ..Completion::ended(data, result) });
                 }
                 result
             }
@@ -391,7 +414,6 @@ struct Buffers {
 }
 
 impl Buffers {
-    /// The next buffer: its memory and number.
     fn first(&self) -> Option<(*mut u8, u32, u16)> {
         // SAFETY: the entries live as long as the ring is used (`Ring::register_recv`); the tail is in the first of them.
         let tail = unsafe { (*BufRingEntry::tail(self.entries).cast::<AtomicU16>()).load(Ordering::Acquire) };

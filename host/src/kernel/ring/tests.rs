@@ -102,8 +102,8 @@ impl Fixture {
     fn see(&mut self, kinds: &[Kind], completion: Completion) -> Observed {
         let Completion { data, mut result, .. } = completion;
         let bytes = match kinds.get(data as usize) {
-            Some(Kind::Receive(_) | Kind::Other) if completion.buffer().is_some() => {
-                let buffer = completion.buffer().expect("seen");
+            Some(Kind::Receive(_) | Kind::Other) if completion.buffer.is_some() => {
+                let buffer = completion.buffer.expect("seen");
                 self.held.push(buffer);
                 self.recv.received(buffer, result as usize).to_vec()
             }
@@ -118,7 +118,7 @@ impl Fixture {
             }
             _ => Vec::new(),
         };
-        (data, result, completion.goes_on(), bytes)
+        (data, result, completion.goes_on, bytes)
     }
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::RawFd;
 
 use io_uring::types::{Fd, Fixed as File, FsyncFlags, SubmitArgs, Timespec};
-use io_uring::{IoUring, opcode, squeue};
+use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use fairlift_core::Duration;
 
@@ -14,10 +14,8 @@ use super::{Completion, FILES};
 use crate::kernel::buffer::{BLOCK, Pool, RecvRing};
 use crate::kernel::call::{Call, Pieces, Work};
 
-/// The group number of the buffers that sockets receive into.
 const RECV_GROUP: u16 = 0;
 
-/// A worker's io_uring, with its registered files and memory.
 pub(crate) struct Uring {
     pub(super) ring: IoUring,
     /// Which blocks of the pool's arena are registered as fixed buffers.
@@ -139,13 +137,14 @@ impl Uring {
         unsafe { self.push_entry(&entry) }
     }
 
-    pub(super) fn pause(&mut self, length: Duration, data: u64) {
+    pub(super) fn pause(&mut self, length: Duration, data: u64) -> bool {
         let length = Box::new(timespec(length));
         let entry = opcode::Timeout::new(&raw const *length).build().user_data(data);
         // SAFETY: it names the length, which is kept until the kernel has read it (`expect`).
         unsafe { self.push_entry(&entry) }
         // Not before: a full ring is submitted on the way, and lengths that were read by then are dropped.
         self.pauses.push(length);
+        true
     }
 
     /// # Safety
@@ -189,7 +188,14 @@ impl Uring {
     #[inline]
     pub(super) fn reap(&mut self) -> Option<Completion> {
         let entry = self.ring.completion().next()?;
-        Some(Completion { data: entry.user_data(), result: entry.result(), flags: entry.flags() })
+        let flags = entry.flags();
+        Some(Completion {
+            data: entry.user_data(),
+            result: entry.result(),
+            buffer: cqueue::buffer_select(flags),
+            socket_has_more: cqueue::sock_nonempty(flags),
+            goes_on: cqueue::more(flags),
+        })
     }
 
     fn expect(&mut self, result: io::Result<usize>) {

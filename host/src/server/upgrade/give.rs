@@ -1,6 +1,7 @@
 //! The old server: it offers what it has, has its clients stand still, and gives them away.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Instant;
 use fairlift_core::record::Record;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::channel::{Channel, Message, NoMessage};
+use super::channel::{Channel, Message, is_end};
 use super::{LEAVE, LOOK, PATIENCE, READY, with};
 use crate::config::Address;
 use crate::control::arrange::address;
@@ -30,16 +31,6 @@ pub struct Beside {
     pub descriptor: OwnedFd,
 }
 
-/// The question of another server.
-pub struct HandOver {
-    /// The connection to it.
-    pub stream: UnixStream,
-    /// The version of the configuration that it begins with; if there is another one by the time that it is ready, it is off.
-    pub version: u64,
-    /// The descriptors that the caller hands over beside.
-    pub beside: Vec<Beside>,
-}
-
 /// Nobody else hands over meanwhile.
 struct UnderWay<'a>(&'a Shared);
 
@@ -54,15 +45,16 @@ impl Handle {
     /// If it is done the clients stand still, the other server serves them, and the caller ends the process at once, without letting go of
     /// anything in an orderly way (upgrade.3).
     ///
+    /// The other server begins with that `version` of the configuration; if there is another one by the time that it is ready, it is off.
+    ///
     /// # Errors
     /// Why it was not done. The server serves on (upgrade.1).
-    pub fn hand_over(&self, request: HandOver) -> Result<bool, String> {
+    pub fn hand_over(&self, stream: UnixStream, version: u64, beside: &[Beside]) -> Result<bool, String> {
         // A thread that panics would leave clients held for ever.
         let _guard = AbortOnPanic;
         let shared = self.shared.upgrade().ok_or("the server has ended")?;
-        let HandOver { stream, version, beside } = request;
         let channel = Channel::new(stream).map_err(|error| error.to_string())?;
-        let given = shared.hand_over(&channel, version, &beside);
+        let given = shared.hand_over(&channel, version, beside);
         if let Err(why) = &given {
             // It may have ended, which then is why.
             let _ = channel.tell("off", with("why", why));
@@ -92,10 +84,10 @@ impl Handle {
     }
 }
 
-fn no_answer(why: NoMessage) -> String {
-    match why {
-        NoMessage::Ended => "the new server has ended; its own messages say why".into(),
-        NoMessage::Failed(why) => format!("the new server: {why}"),
+fn no_answer(error: io::Error) -> String {
+    match is_end(&error) {
+        true => "the new server has ended; its own messages say why".into(),
+        false => format!("the new server: {error}"),
     }
 }
 
@@ -164,7 +156,7 @@ impl Shared {
     fn failed_flushes(&self) -> impl Iterator<Item = String> {
         let failed = self.backend.disks.all().into_iter().flat_map(|(_, disk)| disk.flush_errors());
         failed.map(|(device, errno)| {
-            let error = std::io::Error::from_raw_os_error(errno.0);
+            let error = io::Error::from_raw_os_error(errno.0);
             let says = "and a new server would not know of it; fairlift acknowledge, once you know what was lost";
             format!("a flush of {} failed ({error}), {says}", device.called())
         })
@@ -188,8 +180,7 @@ impl Shared {
         if self.served.service.hold.is_on() {
             return Err("the server has not taken over itself yet".into());
         }
-        let ends = || self.served.service.draining.load(Ordering::Acquire);
-        let goes_on = || if ends() { Err("the server ends".to_owned()) } else { Ok(()) };
+        let goes_on = || if self.is_draining() { Err("the server ends".to_owned()) } else { Ok(()) };
         goes_on()?;
         let plan = self.plan_hand_over().map_err(|all| all.join("\n"))?;
         let off = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| error.to_string())?;
@@ -220,7 +211,7 @@ impl Shared {
             tracing::info!(clients = clients.len(), "all clients stand still, after {:.1?}", began.elapsed());
             self.failed_flushes().next().map_or(Ok(()), Err)?; // since the plan
             // Nothing is counted or learned any more.
-            let begins_with = self.hand_on_of(&live.groups().into_iter().collect(), true);
+            let begins_with = self.hand_on(&live.groups().into_iter().collect(), true);
             self.give_devices(channel)?;
             self.give(channel, (clients, version, &begins_with), &goes_on).map_err(no_answer)
         });
@@ -238,12 +229,7 @@ impl Shared {
     }
 
     /// Names and descriptors of all that a new server needs to open what it is to serve.
-    fn offer(
-        &self,
-        channel: &Channel,
-        (plan, others): (&[String], &[Beside]),
-        off: BorrowedFd<'_>,
-    ) -> Result<(), NoMessage> {
+    fn offer(&self, channel: &Channel, (plan, others): (&[String], &[Beside]), off: BorrowedFd<'_>) -> io::Result<()> {
         let mut says = Record::default();
         says.put("version", &VERSION);
         says.put("program", &env!("CARGO_PKG_VERSION"));
@@ -269,7 +255,7 @@ impl Shared {
         // A base that many lie over goes once.
         let mut sent = BTreeSet::new();
         for (export, device) in self.devices() {
-            let files = Arc::clone(&device).hand_over().map_err(NoMessage::Failed)?;
+            let files = Arc::clone(&device).hand_over().map_err(io::Error::other)?;
             let files: Vec<_> =
                 files.iter().map(|file| file.as_fd()).filter(|file| sent.insert(file.as_raw_fd())).collect();
             if !files.is_empty() {
@@ -309,7 +295,7 @@ impl Shared {
         channel: &Channel,
         (clients, version, begins_with): (Vec<HeldClient>, u64, &Record),
         goes_on: &dyn Fn() -> Result<(), String>,
-    ) -> Result<(), NoMessage> {
+    ) -> io::Result<()> {
         let mut says = Record::default();
         says.put("clients", &clients.len());
         says.put("version", &version);
@@ -320,7 +306,8 @@ impl Shared {
         channel.send("all", says, begins_with.to_string().as_bytes(), &[])?;
         let Message { name, mut says, .. } = channel.receive(Instant::now() + PATIENCE, goes_on)?;
         if name != "accepted" {
-            return Err(NoMessage::Failed(says.need("why").unwrap_or_else(|_| format!("it says \"{name}\""))));
+            let why = says.need("why").unwrap_or_else(|_| format!("it says \"{name}\""));
+            return Err(io::Error::other(why));
         }
         channel.tell("yours", Record::default())
     }

@@ -46,7 +46,7 @@ pub(super) mod channel;
 mod give;
 pub(super) mod take;
 
-pub use give::{Beside, HandOver};
+pub use give::Beside;
 pub use take::Taking;
 
 use std::time::Duration;
@@ -63,7 +63,6 @@ const LEAVE: Duration = Duration::from_secs(1);
 /// How often it is looked whether the server ends meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A message with one part.
 fn with(part: &str, what: &str) -> Record {
     let mut says = Record::default();
     says.put(part, &what);

@@ -1,6 +1,7 @@
 //! The new server: it opens what the old one offers, says that it is ready, and takes the clients.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use fairlift_core::record::Record;
 use fairlift_core::sched::Kind;
 
-use super::channel::{Channel, Message, NoMessage};
+use super::channel::{Channel, Message, is_end};
 use super::{READY, with};
 use crate::Error;
 use crate::config::{Address, Config, Listener};
@@ -40,10 +41,10 @@ pub struct Taking {
     pub(in crate::server) schedulers: BTreeMap<String, Kind>,
 }
 
-fn ended(why: NoMessage) -> String {
-    match why {
-        NoMessage::Ended => "the running server has ended the connection".into(),
-        NoMessage::Failed(why) => format!("the running server: {why}"),
+fn ended(error: io::Error) -> String {
+    match is_end(&error) {
+        true => "the running server has ended the connection".into(),
+        false => format!("the running server: {error}"),
     }
 }
 
@@ -118,12 +119,11 @@ impl Taking {
         Some(self.beside.swap_remove(at).1)
     }
 
-    /// The sockets of these listeners.
     pub(in crate::server) fn listen(&mut self, configured: &[Listener]) -> Result<Vec<Listening>, Error> {
         let socket = |listener: &Listener| {
             let name = listener.address.to_string();
             if let Address::Inherited(socket) = &listener.address {
-                let fail = |error: std::io::Error| Error::Listen { address: name, why: error.to_string() };
+                let fail = |error: io::Error| Error::Listen { address: name, why: error.to_string() };
                 return Ok(Listening::adopt(listener, socket.try_clone().map_err(fail)?));
             }
             // With port 0 the kernel had chosen one.
@@ -156,11 +156,7 @@ impl Taking {
     }
 
     /// Lets the running server go on, for this reason.
-    pub fn refuse(self, why: &str) {
-        self.say_why(why);
-    }
-
-    fn say_why(&self, why: &str) {
+    pub fn refuse(&self, why: &str) {
         let _ = self.channel.tell("refused", with("why", why)); // it may have ended
     }
 
@@ -174,7 +170,7 @@ impl Taking {
         // A thread that panics would leave clients held for ever.
         let _guard = AbortOnPanic;
         let shared = handle.shared.upgrade().ok_or("the new server has ended")?;
-        self.take_clients(&shared, is_ready).inspect_err(|why| self.say_why(why))?;
+        self.take_clients(&shared, is_ready).inspect_err(|why| self.refuse(why))?;
         for listening in shared.served.service.listeners.list().values() {
             listening.is_ours();
         }
@@ -227,8 +223,10 @@ impl Taking {
         match self.channel.receive(Instant::now() + READY, &|| Ok(())) {
             Ok(Message { name, .. }) if name == "yours" => {}
             Ok(Message { mut says, .. }) => return Err(says.need("why").unwrap_or_default()),
-            Err(NoMessage::Ended) => tracing::warn!("the previous server has died while it handed over; all was here"),
-            Err(why) => return Err(ended(why)),
+            Err(error) if is_end(&error) => {
+                tracing::warn!("the previous server has died while it handed over; all was here");
+            }
+            Err(error) => return Err(ended(error)),
         }
         // upgrade.2
         match rustix::io::read(&self.off, &mut [0; 8]) {
@@ -238,7 +236,7 @@ impl Taking {
         }
         // upgrade.7
         shared.begin_with(&begins_with);
-        shared.live().go_on_from(version.unwrap_or_default()); // an older server does not tell it
+        shared.live().version = version.unwrap_or_default(); // an older server does not tell it
         coming.into_iter().for_each(|client| client());
         Ok(())
     }
@@ -260,17 +258,15 @@ impl Server {
 impl Shared {
     /// Begins with the knowledge and the counters of the previous server, as far as they can be read.
     fn begin_with(&self, text: &[u8]) {
-        let mut left_out = Vec::new();
-        match Record::parse(&String::from_utf8_lossy(text)) {
-            Ok(mut record) => self.take_on(&mut record, fairlift_core::Duration::ZERO, &mut left_out),
-            Err(why) => left_out.push(why),
-        }
+        let left_out = match Record::parse(&String::from_utf8_lossy(text)) {
+            Ok(record) => self.take_on(record, fairlift_core::Duration::ZERO),
+            Err(why) => vec![why],
+        };
         for why in left_out {
             tracing::warn!("a part of the previous server's learned state and counters is left out: {why}");
         }
     }
 
-    /// Has devices go on where those of the previous server were.
     fn go_on_with(&self, mut states: BTreeMap<String, (Record, Vec<u8>)>) -> Result<(), String> {
         // The first export of a device may be another one there: they came in another order.
         let (exports, mut names) = (self.served.service.exports(), HashMap::<_, Vec<&str>>::new());

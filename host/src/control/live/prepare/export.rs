@@ -44,7 +44,7 @@ impl Live {
         let mut export = arrange::export((&placed, path), &one.device, (one.disk, Sector(0)), 0)?;
         export.start = Sector(placed.offset / Sector::SIZE); // and where the device is, when that is known
         if draft.config.exports[at].disk != disk {
-            draft.config.exports[at].disk = disk;
+            Arc::make_mut(&mut draft.config.exports)[at].disk = disk;
         }
         if let Some(why) = served.is_in_the_way(&placed) {
             return Err(Why::Wait(why));
@@ -146,7 +146,7 @@ impl Draft<'_> {
         let number = self.disks[name];
         let at = self.config.disks.iter().position(|disk| disk.name == name).expect("it is there");
         let disk = self.new_disk(&self.config.disks[at], &[device])?;
-        self.config.disks[at] = disk.settings();
+        Arc::make_mut(&mut self.config.disks)[at] = disk.settings();
         self.set_disk(number, disk);
         Ok(number)
     }
@@ -164,7 +164,7 @@ impl Draft<'_> {
         }
         let disk = self.new_disk(&settings, &[device])?;
         let number = self.free_disk();
-        self.config.disks.push(disk.settings());
+        Arc::make_mut(&mut self.config.disks).push(disk.settings());
         self.made.insert(name.clone());
         self.disks.insert(name, number);
         self.set_disk(number, disk);
@@ -204,7 +204,6 @@ impl Draft<'_> {
         named.map(str::to_owned).or_else(at_home)
     }
 
-    /// Puts a device on a disk that has others.
     fn put_on(&mut self, name: &str, device: Registered) -> Result<usize, String> {
         let number = self.disks[name];
         let disk = self.disk(name);
