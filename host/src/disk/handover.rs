@@ -68,24 +68,22 @@ struct Pending {
 /// How many groups that are gone a disk keeps what they had of. Chosen: each takes some 4 KiB.
 const GONE: usize = 1024;
 
-/// The counters of removed queues.
+/// The counters of removed queues. The figures of groups are their counters and the device time that they have had.
 #[derive(Default)]
 pub(crate) struct Past {
-    pub(super) stats: Vec<(GroupId, Group, Stats)>,
-    /// The device time that groups have had.
-    pub(super) had: BTreeMap<GroupId, Duration>,
+    pub(super) groups: BTreeMap<GroupId, Figures>,
     pub(super) doing: Doing,
     pub(super) counts: BTreeMap<&'static str, u64>,
-    /// The counters and service of removed groups, by their paths, the latest last: a group that comes again continues them.
-    gone: VecDeque<(String, Stats, Duration)>,
+    /// Of removed groups, by their paths, the latest last: a group that comes again continues them.
+    gone: VecDeque<(String, Figures)>,
     /// What groups that have come again had before.
-    began: BTreeMap<GroupId, Figures>,
+    pub(super) began: BTreeMap<GroupId, Figures>,
 }
 
-/// The counters of a disk for another server: by the paths of groups, what was done and the device time that they had. The server that hands over lends them.
+/// The counters of a disk for another server: by the paths of groups, what was done and the device time that they had.
 #[derive(Serialize, Deserialize)]
-pub(super) struct HandedPast<Path = String, Did = Stats> {
-    groups: Vec<(Path, Did, Duration)>,
+pub(super) struct HandedPast {
+    groups: Vec<(String, Stats, Duration)>,
     #[serde(default)]
     doing: Doing,
     #[serde(default)]
@@ -94,18 +92,11 @@ pub(super) struct HandedPast<Path = String, Did = Stats> {
 
 impl Past {
     /// A group is gone that had this through the queues that there are.
-    pub(super) fn leave(&mut self, id: GroupId, path: &str, mut stats: Stats, mut had: Duration) {
-        if let Ok(at) = self.stats.binary_search_by_key(&id, |(id, ..)| *id) {
-            stats.add(&self.stats.remove(at).2);
-        }
-        had = had + self.had.remove(&id).unwrap_or_default();
+    pub(super) fn leave(&mut self, id: GroupId, path: &str, mut figures: Figures) {
         self.began.remove(&id);
-        if let Some(at) = self.gone.iter().position(|(gone, ..)| gone == path) {
-            let (_, more, longer) = self.gone.remove(at).expect("it is there");
-            stats.add(&more);
-            had = had + longer;
-        }
-        self.gone.push_back((path.to_owned(), stats, had));
+        let before = self.groups.remove(&id).into_iter().chain(self.take_gone(path));
+        before.for_each(|before| figures.add(&before));
+        self.gone.push_back((path.to_owned(), figures));
         while self.gone.len() > GONE {
             self.gone.pop_front();
         }
@@ -113,29 +104,25 @@ impl Past {
 
     /// A group has come: what one of its path had before is its own.
     pub(super) fn come(&mut self, id: GroupId, group: &Group) {
-        let Some(at) = self.gone.iter().position(|(path, ..)| *path == group.path) else { return };
-        let (_, stats, had) = self.gone.remove(at).expect("it is there");
-        let before = Figures { stats, had, ..Figures::default() };
+        let Some(before) = self.take_gone(&group.path) else { return };
         self.began.entry(id).or_default().add(&before);
-        add_stats(&mut self.stats, vec![(id, group, before.stats)]);
-        let all = self.had.entry(id).or_default();
-        *all = *all + had;
+        self.groups.entry(id).or_default().add(&before);
     }
 
-    /// What a group that has come again had before.
-    pub(super) fn began(&self, id: GroupId) -> Option<&Figures> {
-        self.began.get(&id)
+    fn take_gone(&mut self, path: &str) -> Option<Figures> {
+        let at = self.gone.iter().position(|(gone, _)| gone == path)?;
+        self.gone.remove(at).map(|(_, figures)| figures)
     }
 
     /// With what groups have had since, for another server.
-    pub(super) fn handed<'a>(
-        &'a self,
-        groups: impl Iterator<Item = (&'a str, &'a Stats, Duration)>,
+    pub(super) fn handed(
+        &self,
+        groups: impl Iterator<Item = (String, Figures)>,
         doing: Doing,
         counts: BTreeMap<String, u64>,
-    ) -> HandedPast<&'a str, &'a Stats> {
-        let gone = self.gone.iter().map(|(path, stats, had)| (&**path, stats, *had));
-        HandedPast { groups: gone.chain(groups).collect(), doing, counts }
+    ) -> HandedPast {
+        let all = self.gone.iter().cloned().chain(groups);
+        HandedPast { groups: all.map(|(path, figures)| (path, figures.stats, figures.had)).collect(), doing, counts }
     }
 
     /// The past that another server [handed](Past::handed) on; `None`: the counts are impossible. Counters of another name than queues count by are left out.
@@ -147,34 +134,22 @@ impl Past {
             && counts.values().all(|count| *count < MOST);
         let known = |name: &str| Queue::COUNTED.into_iter().find(|known| *known == name);
         let counts = counts.into_iter().filter_map(|(name, count)| Some((known(&name)?, count)));
-        is_possible.then(|| Self { gone: groups.into(), doing, counts: counts.collect(), ..Self::default() })
+        let of_group = |(path, stats, had)| (path, Figures { stats, had, ..Figures::default() });
+        let gone = groups.into_iter().map(of_group);
+        is_possible.then(|| Self { gone: gone.collect(), doing, counts: counts.collect(), ..Self::default() })
     }
 
     fn add(&mut self, queues: &Queues) {
         for mut queue in queues.each() {
-            add_stats(&mut self.stats, queue.groups().stats_by_group());
             // Nothing is in it: its clocks stand still.
-            for (id, figures) in
-                queue.groups_mut().figures_of_groups(Instant::ZERO, 0..usize::MAX).into_iter().flatten()
-            {
-                let had = self.had.entry(id).or_default();
-                *had = *had + figures.had;
+            let groups = queue.groups_mut();
+            let of_groups = groups.figures_of_groups(Instant::ZERO, 0..usize::MAX);
+            let of_streams = groups.figures_of_streams(Instant::ZERO, 0..usize::MAX);
+            for (id, Figures { stats, had, .. }) in of_groups.into_iter().chain(of_streams).flatten() {
+                self.groups.entry(id).or_default().add(&Figures { stats, had, ..Figures::default() });
             }
             self.doing = self.doing + queue.groups_mut().doing(Instant::ZERO);
             queue.counters(&mut |name, count| *self.counts.entry(name).or_default() += count);
-        }
-    }
-}
-
-/// Adds counters of groups to others. A group's settings are those beside the counters that are added, the newer ones.
-pub(super) fn add_stats(all: &mut Vec<(GroupId, Group, Stats)>, more: Vec<(GroupId, &Group, Stats)>) {
-    for (id, group, stats) in more {
-        match all.binary_search_by_key(&id, |(id, ..)| *id) {
-            Ok(at) => {
-                all[at].1.clone_from(group);
-                all[at].2.add(&stats);
-            }
-            Err(at) => all.insert(at, (id, group.clone(), stats)),
         }
     }
 }
@@ -193,6 +168,11 @@ impl State {
             groups,
             bounds: GroupBounds::new(),
         }
+    }
+
+    /// The groups, the root first.
+    pub(super) fn all_groups(&self) -> impl Iterator<Item = (GroupId, &Group)> {
+        std::iter::once((GroupId::ROOT, &self.plan.root)).chain(self.groups.iter().map(|(id, group)| (*id, group)))
     }
 
     /// The queues that the disk has, if any, and those that come next.
@@ -231,11 +211,7 @@ impl Disk {
             past.add(&queues);
         }
         // By the paths of groups: their numbers may be others' by then.
-        for (id, group) in
-            state.groups.iter().map(|(id, group)| (*id, group)).chain([(GroupId::ROOT, &state.plan.root)])
-        {
-            past.leave(id, &group.path, Stats::default(), Duration::ZERO);
-        }
+        state.all_groups().for_each(|(id, group)| past.leave(id, &group.path, Figures::default()));
         past
     }
 
@@ -497,17 +473,6 @@ mod tests {
         sent.is_some()
     }
 
-    /// The counters of a group stand beside its present weight, though queues before counted under another one.
-    #[test]
-    fn the_past_of_a_group_goes_on_under_its_present_weight() {
-        let of = |weight| Group { weight: Weight::new(weight), ..Group::root() };
-        let mut all = vec![];
-        for weight in [100, 200] {
-            add_stats(&mut all, vec![(GroupId::ROOT, &of(weight), Stats::default())]);
-        }
-        assert_eq!(all.iter().map(|(_, group, _)| group.weight.get()).collect::<Vec<_>>(), [200]);
-    }
-
     /// Changes its settings.
     fn turn(disk: &Disk, change: impl FnOnce(&mut config::Disk)) {
         let mut settings = disk.settings();
@@ -686,7 +651,7 @@ mod tests {
         let count = |disk: &Disk| {
             let mut flushes = 0;
             disk.counters(&mut |name, count| flushes += if name == "flushes_asked" { count } else { 0 });
-            (flushes, disk.stats_by_group().len())
+            (flushes, disk.stats_by_group(Instant::ZERO).len())
         };
         assert_eq!(count(&disk), (1, 1));
         assert!(!disk.leave(ContextId(1)));

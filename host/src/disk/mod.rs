@@ -231,35 +231,24 @@ impl Disk {
         lost
     }
 
-    /// The figures of each group here, except idle ones.
-    pub(crate) fn stats_by_group(&self) -> Vec<(Group, Stats)> {
+    /// The counters of each group here, except idle ones.
+    pub(crate) fn stats_by_group(&self, now: Instant) -> Vec<(Group, Stats)> {
+        let mut figures = self.figures(now);
         let state = self.state();
-        let mut all = state.past.stats.clone();
-        let queues = state.queues.iter().flat_map(|queues| queues.each());
-        queues.for_each(|queue| handover::add_stats(&mut all, queue.groups().stats_by_group()));
-        let busy = all.into_iter().filter(|(.., stats)| Op::ALL.iter().any(|op| stats.of(*op).ops > 0));
-        busy.map(|(_, group, stats)| (group, stats)).collect()
+        let groups = state.all_groups().filter_map(|(id, group)| Some((group.clone(), figures.remove(&id)?.stats)));
+        groups.collect()
     }
 
     /// The service of each group here up to now, except groups without any. A queue is taken for a few streams at a time,
     /// so that a disk with ten thousand tenants is looked at while it is served.
     pub(crate) fn figures(&self, now: Instant) -> BTreeMap<GroupId, Figures> {
-        let mut all = BTreeMap::<GroupId, Figures>::new();
-        let queues = {
+        let (mut all, queues) = {
             let state = self.state();
-            for (id, _, stats) in &state.past.stats {
-                all.entry(*id).or_default().stats.add(stats);
-            }
-            for (id, had) in &state.past.had {
-                all.entry(*id).or_default().had = *had;
-            }
-            state.queues.clone()
+            (state.past.groups.clone(), state.queues.clone())
         };
-        for (queues, number) in queues.iter().flat_map(|queues| (0..queues.count()).map(move |number| (queues, number)))
-        {
-            for (id, figures) in figures_of(now, || queues.nth(number)) {
-                all.entry(id).or_default().add(&figures);
-            }
+        if let Some(queues) = &queues {
+            let each = (0..queues.count()).flat_map(|number| figures_of(now, || queues.nth(number)));
+            each.for_each(|(id, figures)| all.entry(id).or_default().add(&figures));
         }
         let some = |figures: &Figures| figures.open > 0 || Op::ALL.iter().any(|op| figures.stats.of(*op).ops > 0);
         all.retain(|_, figures| some(figures));
@@ -270,11 +259,10 @@ impl Disk {
     pub(crate) fn figures_by_path(&self, now: Instant) -> BTreeMap<String, Figures> {
         let figures = self.figures(now);
         let state = self.state();
-        let paths: BTreeMap<_, _> = state.groups.iter().map(|(id, group)| (*id, &group.path)).collect();
         let mut all = BTreeMap::<String, Figures>::new();
-        for (id, figures) in figures {
-            if let Some(path) = paths.get(&id).copied().or((id == GroupId::ROOT).then_some(&state.plan.root.path)) {
-                all.entry(path.clone()).or_default().add(&figures);
+        for (id, group) in state.all_groups() {
+            if let Some(figures) = figures.get(&id) {
+                all.entry(group.path.clone()).or_default().add(figures);
             }
         }
         all
@@ -282,7 +270,7 @@ impl Disk {
 
     /// What a group that has come again had here before.
     pub(crate) fn began(&self, id: GroupId) -> Option<Figures> {
-        self.state().past.began(id).cloned()
+        self.state().past.began.get(&id).cloned()
     }
 
     /// The weights and bounds of groups, as its queues have them; a queue is locked for a few groups at a time.
@@ -474,9 +462,7 @@ impl Disk {
     /// Removes a group, unless streams or groups are in it still; whether it went.
     pub(crate) fn remove_group(&self, now: Instant, id: GroupId) -> bool {
         let mut state = self.state();
-        if !state.groups.iter().any(|(one, _)| *one == id) {
-            return true;
-        }
+        let Some(place) = state.groups.iter().position(|(one, _)| *one == id) else { return true };
         let has_groups = state.groups.iter().any(|(_, group)| group.parent == Some(id));
         if has_groups || state.has_stragglers() || state.each().any(|queue| queue.groups().has_streams(id)) {
             return false;
@@ -489,13 +475,11 @@ impl Disk {
             queue.remove_group(now, id).expect("nobody is in it");
         }
         let State { groups, past, .. } = &mut *state;
-        let gone = groups.extract_if(.., |(one, _)| *one == id).collect::<Vec<_>>();
-        for (_, group) in gone {
-            past.leave(id, &group.path, figures.stats.clone(), figures.had);
-            // It has come again while clients had the old one.
-            if let Some((id, again)) = groups.iter().find(|(_, one)| one.path == group.path) {
-                past.come(*id, again);
-            }
+        let (_, group) = groups.remove(place);
+        past.leave(id, &group.path, figures);
+        // It has come again while clients had the old one.
+        if let Some((id, again)) = groups.iter().find(|(_, one)| one.path == group.path) {
+            past.come(*id, again);
         }
         true
     }
