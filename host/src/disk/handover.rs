@@ -25,12 +25,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, Weak};
 
-use fairlift_core::flush::{self, SharedFlush};
+use fairlift_core::flush::SharedFlush;
 use fairlift_core::queue::Figures;
 use fairlift_core::sched::{Kind, Learned, Setup};
 use fairlift_core::stats::Stats;
 use fairlift_core::waits::Doing;
-use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Outcome, Queue, tunable};
+use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Outcome, Queue};
 use serde::{Deserialize, Serialize};
 
 use super::queues::Queues;
@@ -230,10 +230,6 @@ impl Disk {
 /// The form that a disk can be changed into.
 pub(crate) struct Possible(config::Disk);
 
-fn is_of_flushes(knob: &str) -> bool {
-    flush::Settings::INFO.iter().any(|info| info.name == knob)
-}
-
 /// The result of a worker's look at a disk's queues.
 pub(crate) struct Found {
     /// The number of the change; odd: the disk is frozen.
@@ -264,25 +260,23 @@ impl Disk {
         let was = std::mem::replace(&mut state.plan.settings, settings);
         let Some(queues) = &state.queues else { return };
         let (plan, is) = (&state.plan, &state.plan.settings);
-        let names = |disk: &config::Disk, knob: &str| disk.set.iter().any(|(one, _)| one == knob);
-        let (of_flushes, own): (Vec<_>, Vec<_>) =
-            was.set.iter().map(|(knob, _)| knob).filter(|knob| !names(is, knob)).partition(|knob| is_of_flushes(knob));
-        // A tunable that is no longer set has its default again, which only a new scheduler gives its own tunables.
-        let anew = was.scheduler != is.scheduler || !own.is_empty();
-        let usual = flush::Settings::default();
-        let usual = |knob: &String| Some((knob.clone(), tunable::get(flush::Settings::TUNABLES, &usual, knob)?));
-        let changed = is.set.iter().filter(|one| anew || !was.set.contains(one)).cloned();
-        let changed: Vec<_> = of_flushes.into_iter().filter_map(usual).chain(changed).collect();
+        let is_new = was.scheduler != is.scheduler;
+        let changed = was.set.iter().chain(&is.set);
+        let changed = changed.filter(|one| is_new || !(was.set.contains(one) && is.set.contains(one)));
+        // A tunable that is no longer set has its default again; one of the scheduler before has no value.
+        let least = plan.least().expect("its settings were looked at before");
+        let values: Vec<_> = changed.filter_map(|(knob, _)| Some((knob, least.tunable(knob)?))).collect();
         let (depth, nr_requests) = plan.bounds();
         let turn = |queue: &mut Queue| {
             // Queues that go may have another scheduler.
-            let knows = |knob: &str| is_of_flushes(knob) || queue.settings().scheduler == is.scheduler;
-            for (knob, value) in changed.iter().filter(|(knob, _)| knows(knob)).collect::<Vec<_>>() {
-                queue.set_tunable(knob, value).expect("it was looked at before");
+            if queue.settings().scheduler == is.scheduler {
+                for (knob, value) in &values {
+                    queue.set_tunable(knob, value).expect("it was looked at before");
+                }
             }
         };
         let fits = || state.all().all(|queues| queues.set_bounds(now, depth, nr_requests));
-        if !anew {
+        if !is_new {
             state.each().for_each(|mut queue| turn(&mut queue));
             if (was.depth, was.nr_requests) == (is.depth, is.nr_requests) || fits() {
                 return;
