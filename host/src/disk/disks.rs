@@ -80,7 +80,9 @@ impl Disks {
 
     /// Puts a disk (`None`: nothing) at a number, which is at most the next one; workers are to be woken then.
     pub(crate) fn set(&self, number: usize, disk: Option<Arc<Disk>>) {
-        disk.iter().for_each(|disk| disk.set_group_bounds(Instant::ZERO, &lock(&self.bounds)));
+        if let Some(disk) = &disk {
+            lock(&self.bounds).iter().for_each(|(id, bound)| disk.set_bound(Instant::ZERO, *id, bound));
+        }
         let mut list = lock(&self.list);
         match list.get_mut(number) {
             Some(old) => *old = disk,

@@ -33,8 +33,9 @@ use fairlift_core::waits::Doing;
 use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Outcome, Queue};
 use serde::{Deserialize, Serialize};
 
+use super::disks::GroupBounds;
 use super::queues::Queues;
-use super::{Disk, GroupBounds, Place, Plan};
+use super::{Disk, Place, Plan};
 use crate::config;
 
 /// The queues of a disk, the next ones, and their settings.

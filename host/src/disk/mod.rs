@@ -31,11 +31,11 @@ use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fairlift_core::ceiling::{Bounds, Budget};
+use fairlift_core::ceiling::Bounds;
 use fairlift_core::learn::concurrency;
 use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::model::Character;
-use fairlift_core::queue::{self, Backing, Figures, Kept, Load, Settings};
+use fairlift_core::queue::{Backing, Figures, Kept, Load, Settings};
 use fairlift_core::stats::Stats;
 use fairlift_core::trace::Item;
 use fairlift_core::tunable;
@@ -47,8 +47,8 @@ use crate::config;
 use crate::device::Device;
 use crate::disk::blocks::Blocks;
 use crate::disk::gauge::Gauge;
+use disks::Bound;
 pub(crate) use disks::Disks;
-use disks::{Bound, GroupBounds};
 pub(crate) use handed::take;
 pub(crate) use handover::Past;
 use handover::State;
@@ -268,32 +268,12 @@ impl Disk {
         all
     }
 
-    /// What a group that has come again had here before.
-    pub(crate) fn began(&self, id: GroupId) -> Option<Figures> {
-        self.state().past.began.get(&id).cloned()
-    }
-
-    /// The weights and bounds of groups, as its queues have them; a queue is locked for a few groups at a time.
-    pub(crate) fn bound(&self, groups: impl Iterator<Item = GroupId>) -> BTreeMap<GroupId, (Weight, Bounds)> {
-        let all = self.state().bounds.clone();
-        let Some(queues) = self.queues() else { return BTreeMap::new() };
-        let bounds_of = |queue: &Queue, id: GroupId| {
-            let weight = queue.groups().group(id)?.weight;
-            let queue::Bound { budget, floor, latency } = queue.bound(id)?;
-            let of_budget = |budget: &Arc<Budget>| {
-                all.get(&id).filter(|one| one.of_queue.budget.as_ref().is_some_and(|known| Arc::ptr_eq(known, budget)))
-            };
-            let ceiling = budget.as_ref().and_then(of_budget).map(|one| one.ceiling).unwrap_or_default();
-            Some((id, (weight, Bounds { ceiling, floor, latency })))
-        };
-        let groups: Vec<_> = groups.collect();
-        groups
-            .chunks(LOOK)
-            .flat_map(|some| {
-                let queue = queues.nth(0);
-                some.iter().filter_map(|id| bounds_of(&queue, *id)).collect::<Vec<_>>()
-            })
-            .collect()
+    /// The weights and bounds of its groups, and what those that have come again had here before.
+    pub(crate) fn bound(&self) -> BTreeMap<GroupId, (Weight, Bounds, Option<Figures>)> {
+        let state = self.state();
+        let bounds = |id| state.bounds.get(&id).map(Bound::bounds).unwrap_or_default();
+        let began = |id| state.past.began.get(&id).cloned();
+        state.all_groups().map(|(id, group)| (id, (group.weight, bounds(id), began(id)))).collect()
     }
 
     /// The activity of its queues, added up, and their number.
@@ -428,17 +408,6 @@ impl Disk {
         state.each().for_each(|mut queue| queue.set_weight(now, id, weight));
         if let Some((_, group)) = state.groups.iter_mut().find(|(one, _)| *one == id) {
             group.weight = weight;
-        }
-    }
-
-    /// Takes these bounds and no others; of groups that it does not have yet, once they come.
-    fn set_group_bounds(&self, now: Instant, bounds: &GroupBounds) {
-        let mut state = self.state();
-        let before = std::mem::replace(&mut state.bounds, bounds.clone());
-        let gone = before.keys().filter(|id| !bounds.contains_key(id)).map(|id| (*id, Bound::default()));
-        let changed = bounds.iter().filter(|(id, bound)| before.get(id) != Some(bound));
-        for (id, bound) in changed.map(|(id, bound)| (*id, bound.clone())).chain(gone) {
-            state.all().for_each(|queues| queues.bind(now, id, &bound));
         }
     }
 
