@@ -144,12 +144,20 @@ impl Disk {
 
     /// Its devices with a failed flush that is not acknowledged, and the error of each.
     pub(crate) fn flush_errors(&self) -> Vec<(Arc<dyn Device>, Errno)> {
+        self.look_at_flush_errors(|_, _| {})
+    }
+
+    fn look_at_flush_errors(&self, mut act: impl FnMut(&mut Queue, Sector)) -> Vec<(Arc<dyn Device>, Errno)> {
         let state = self.state();
         let Some(queues) = &state.queues else { return Vec::new() };
+        // Queues of several workers share what they remember.
         let mut queue = queues.of(ContextId(0));
-        (state.places.iter())
-            .filter_map(|place| Some((Arc::clone(place.device.as_ref()?), queue.flushes().error(place.start)?)))
-            .collect()
+        let error = |place: &Place| {
+            let failed = (Arc::clone(place.device.as_ref()?), queue.flushes().error(place.start)?);
+            act(&mut queue, place.start);
+            Some(failed)
+        };
+        state.places.iter().filter_map(error).collect()
     }
 
     /// Whether a device may be without what was written and flushed: a sync that succeeds proves nothing after one that failed (flush.7).
@@ -168,18 +176,7 @@ impl Disk {
 
     /// Takes note of all flush errors: later flushes succeed if the devices say so. Answers which were remembered.
     pub(crate) fn acknowledge_flush_errors(&self) -> Vec<(Arc<dyn Device>, Errno)> {
-        let state = self.state();
-        let mut noted = Vec::new();
-        for mut queue in state.queues.iter().flat_map(|queues| queues.each()) {
-            for (place, device) in state.places.iter().filter_map(|place| Some((place, place.device.as_ref()?))) {
-                // Queues of several workers share what they remember: the first finds it.
-                if let Some(errno) = queue.flushes().error(place.start) {
-                    queue.flushes().acknowledge(place.start);
-                    noted.push((Arc::clone(device), errno));
-                }
-            }
-        }
-        noted
+        self.look_at_flush_errors(|queue, start| queue.flushes().acknowledge(start))
     }
 
     /// Tells what all its queues counted, those included that are no more: [`fairlift_core::Queue::counters`], once for each.
