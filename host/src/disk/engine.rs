@@ -69,8 +69,6 @@ struct DiskHandle {
     completed: Vec<Completed>,
     /// Places whose lanes were told to look, since the last turn.
     looks: Vec<usize>,
-    /// Questions what is allocated, by the start of the backing, since the last turn.
-    maps: Vec<(Sector, Map)>,
     dirty: bool,
     /// The result of the last look, if nothing happens here.
     still: Option<Still>,
@@ -335,7 +333,12 @@ impl Engine {
 
     /// Asks a device, which has its place at `start`, what is allocated in a range of it; the answer is in the memory of the ticket.
     pub(crate) fn map(&mut self, disk: usize, start: Sector, map: Map) {
-        self.handles[disk].maps.push((start, map));
+        let handle = &mut self.handles[disk];
+        let (place, _) = Place::locate(&handle.places, Extent::new(start, 0));
+        if handle.held[place].is_none() {
+            handle.take_lane(disk, place, self.context, &mut self.ring);
+        }
+        handle.lanes[place].map(&mut io!(self, handle), self.now, map);
         self.mark(disk);
     }
 
@@ -564,13 +567,6 @@ impl Engine {
         taken.clear();
         all.clear();
         (handle.queue_io.requests, handle.queue_io.segments) = (taken, all);
-        for (start, map) in std::mem::take(&mut handle.maps) {
-            let (place, _) = Place::locate(&handle.places, Extent::new(start, 0));
-            if handle.held[place].is_none() {
-                handle.take_lane(number, place, self.context, &mut self.ring);
-            }
-            handle.lanes[place].map(&mut io!(self, handle), now, map);
-        }
         self.news.extend(self.mapped.drain(..).map(|(ticket, outcome)| (ticket, News::Ended(outcome))));
         self.mark_if_answered(number);
     }
@@ -618,7 +614,6 @@ impl DiskHandle {
             held: Vec::new(),
             completed: Vec::with_capacity(depth.into()),
             looks: Vec::new(),
-            maps: Vec::new(),
             dirty: false,
             still: None,
         };
