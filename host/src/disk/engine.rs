@@ -320,7 +320,7 @@ impl Engine {
         let bio = if bio.op == Op::Read { handle.peek(&mut self.tickets, bio) } else { bio };
         let request = Arrival { bio, at, part };
         if handle.claims && changes(bio.op) {
-            return self.submit_claimed(disk, request);
+            return self.claim(disk, bio.extent, request, None);
         }
         handle.queue_io.backlog.push_back(request);
         self.mark(disk);

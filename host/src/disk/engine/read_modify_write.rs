@@ -35,7 +35,7 @@ struct Claimed {
 }
 
 /// How a request lies in its blocks, and how far it is.
-struct ReadModifyWrite {
+pub(super) struct ReadModifyWrite {
     edges: Vec<Edge>,
     /// Steps of it that are under way.
     under_way: u32,
@@ -111,13 +111,9 @@ impl Engine {
         self.claim(disk, all, request, Some(rmw));
     }
 
-    /// Takes in a request that changes whole blocks of a disk where blocks are claimed.
+    /// Takes in a request that changes blocks, of a disk where blocks are claimed.
     #[cold]
-    pub(super) fn submit_claimed(&mut self, disk: usize, request: Arrival) {
-        self.claim(disk, request.bio.extent, request, None);
-    }
-
-    fn claim(&mut self, disk: usize, extent: Extent, request: Arrival, rmw: Option<ReadModifyWrite>) {
+    pub(super) fn claim(&mut self, disk: usize, extent: Extent, request: Arrival, rmw: Option<ReadModifyWrite>) {
         let (ticket, alone) = (request.bio.token.0 as usize, rmw.is_some());
         self.claims.requests.insert(ticket, Claimed { disk, request, rmw });
         if self.handles[disk].disk.blocks.claim(self.context, ticket, extent, alone) {
@@ -296,7 +292,7 @@ impl Engine {
         for request in std::mem::take(&mut handle.queue_io.backlog) {
             let claimed = self.claims.requests.contains_key(&(request.bio.token.0 as usize));
             match changes(request.bio.op) && !claimed {
-                true => self.submit_claimed(disk, request),
+                true => self.claim(disk, request.bio.extent, request, None),
                 false => self.ask(disk, request),
             }
         }
