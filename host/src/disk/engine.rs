@@ -639,7 +639,7 @@ impl DiskHandle {
             (self.queue_io.timeout, self.queue_io.full) = (None, false);
             self.wait_for_tags(context, notifiers);
         }
-        self.handover = if found.is_frozen() { Handover::Frozen } else { Handover::Open };
+        self.handover = if found.epoch % 2 == 1 { Handover::Frozen } else { Handover::Open };
         self.places = found.places;
         self.epoch = if self.let_go(ring) { found.epoch } else { LOOK_AGAIN };
         let shared_out = |place: &Place| place.device.as_ref().is_some_and(|device| device.is_remote());

@@ -44,7 +44,7 @@ pub(super) struct State {
     pub(super) queues: Option<Arc<Queues>>,
     next: Option<Pending>,
     /// Those before: workers have their streams there until they have looked.
-    before: Weak<Queues>,
+    pub(super) before: Weak<Queues>,
     /// One bit for each worker that has a side of the disk, and has not ended (handover.3).
     here: u64,
     /// The counters of removed queues (handover.4).
@@ -186,11 +186,6 @@ impl State {
         self.all().flat_map(|queues| queues.each())
     }
 
-    /// Whether a worker may still have streams in the queues before.
-    pub(super) fn has_stragglers(&self) -> bool {
-        self.before.strong_count() > 0
-    }
-
     /// The queues that the disk has, which are made if it has none (disk.4).
     pub(super) fn queues(&mut self) -> Arc<Queues> {
         let Self { queues, plan, places, groups, bounds, .. } = self;
@@ -239,12 +234,6 @@ pub(crate) struct Found {
     pub(crate) places: Arc<[Place]>,
 }
 
-impl Found {
-    pub(crate) const fn is_frozen(&self) -> bool {
-        self.epoch % 2 == 1
-    }
-}
-
 impl Disk {
     /// Whether its scheduler, tunables and bounds can be as `settings` say.
     pub(crate) fn check(&self, settings: &config::Disk) -> Result<Possible, String> {
@@ -276,10 +265,10 @@ impl Disk {
                 }
             }
         };
-        let fits = || state.all().all(|queues| queues.set_bounds(now, depth, nr_requests));
         if !is_new {
             state.each().for_each(|mut queue| turn(&mut queue));
-            if (was.depth, was.nr_requests) == (is.depth, is.nr_requests) || fits() {
+            let is_same = (was.depth, was.nr_requests) == (is.depth, is.nr_requests);
+            if is_same || state.all().all(|queues| queues.set_bounds(now, depth, nr_requests)) {
                 return;
             }
         } else if state.next.is_none() && queues.is_one() && plan.has_one_queue() {
@@ -321,7 +310,7 @@ impl Disk {
 
     pub(crate) fn scheduler(&self) -> Kind {
         let state = self.state();
-        state.queues.as_ref().map_or(state.plan.settings.scheduler, |queues| queues.scheduler())
+        state.queues.as_ref().map_or(state.plan.settings.scheduler, |queues| queues.nth(0).settings().scheduler)
     }
 
     /// The number of the last change: a worker that knows another number has to [look](Self::look).

@@ -430,7 +430,8 @@ impl Disk {
         let mut state = self.state();
         let Some(place) = state.groups.iter().position(|(one, _)| *one == id) else { return true };
         let has_groups = state.groups.iter().any(|(_, group)| group.parent == Some(id));
-        if has_groups || state.has_stragglers() || state.each().any(|queue| queue.groups().has_streams(id)) {
+        let has_stragglers = state.before.strong_count() > 0;
+        if has_groups || has_stragglers || state.each().any(|queue| queue.groups().has_streams(id)) {
             return false;
         }
         let mut figures = Figures::default();
@@ -570,7 +571,6 @@ impl Plan {
         // Workers with queues of their own flush the same devices (disk.3).
         let shared = others || !self.has_one_queue();
         Queues::new(now, &self.queue(places, shared), groups, &self.settings.set, self.settings.shared_tags)
-            .expect("its scheduler's settings were looked at before")
     }
 }
 
