@@ -334,7 +334,7 @@ impl OnRemote {
     fn look_at_clock(&mut self, io: &mut Io<'_>) {
         let now = self.now;
         for connection in &mut self.connections {
-            if connection.due().is_some_and(|due| due <= now) {
+            if connection.is_late(now) {
                 connection.break_off(End::Cut, "a request was not answered in time (io_timeout)");
             }
         }
