@@ -1,6 +1,6 @@
 //! A request on its way to another server and back.
 
-use fairlift_core::{ContextId, Errno, Flags, Instant, Op, Outcome, Tag};
+use fairlift_core::{ContextId, Errno, Flags, Instant, Op, Tag};
 
 use super::ledger::{Given, Promise};
 use crate::wire::nbd::answers::Awaited;
@@ -110,20 +110,5 @@ impl Flight {
             left -= iov_len;
             (iov_len > 0).then(|| libc::iovec { iov_base: piece.iov_base.wrapping_byte_add(before), iov_len })
         })
-    }
-
-    /// How it ends, as an answer for another worker.
-    pub(super) fn answer(self, result: Result<(), Errno>) -> super::Answer {
-        match self.ask {
-            Ask::Op(_, tag) => super::Answer::Ended(tag, outcome(result)),
-            Ask::Map { ticket, .. } => super::Answer::Mapped(ticket, result.map(|()| self.here.runs)),
-        }
-    }
-}
-
-pub(super) fn outcome(result: Result<(), Errno>) -> Outcome {
-    match result {
-        Ok(()) => Outcome::Done,
-        Err(errno) => Outcome::Failed(errno),
     }
 }

@@ -561,9 +561,9 @@ impl Connection {
     }
 
     /// As one that nobody uses, if it is idle.
-    pub(super) fn into_idle(self) -> Option<(Established, Birth)> {
+    pub(super) fn into_idle(self) -> Option<Established> {
         let idle = self.is_usable() && self.open() == 0 && !self.is_sending && self.receiving.is_none();
-        idle.then_some((self.made, self.birth))
+        idle.then_some(self.made)
     }
 }
 
