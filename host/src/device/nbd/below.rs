@@ -26,8 +26,8 @@ use crate::device::handed::OpenFile;
 use crate::device::lane::{Address, Lane};
 use crate::device::{Device, Facts, Fault, Store};
 use crate::sync::{Mutex, lock};
-use crate::wire::nbd::FLAG_ROTATIONAL;
 use crate::wire::nbd::greeting::Offer;
+use crate::wire::nbd::{Command, FLAG_ROTATIONAL};
 
 /// How long a read may take. Chosen: as an export's requests (`io_timeout`) by default.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -120,7 +120,7 @@ impl RemoteBase {
         let end = Instant::now() + Duration::from_nanos(self.nbd.reconnect.as_nanos());
         loop {
             let answer = self.take().and_then(|mut one| {
-                let answer = one.read(at, into, ANSWER);
+                let answer = one.ask(Command::Read, at, into, ANSWER);
                 self.give_back(answer.is_ok().then_some(one));
                 answer
             });

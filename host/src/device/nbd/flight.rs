@@ -63,11 +63,6 @@ impl Flight {
         matches!(self.ask, Ask::Op(Op::Write | Op::WriteZeroes | Op::Discard, _))
     }
 
-    /// Whether what it has done can be lost until it is flushed.
-    pub(super) fn owes_flush(&self) -> bool {
-        self.changes_data() && !self.flags.contains(Flags::FUA)
-    }
-
     pub(super) const fn awaited(&self) -> Awaited {
         match self.ask {
             Ask::Op(Op::Read, _) => Awaited::Read { at: self.at, len: self.bytes },

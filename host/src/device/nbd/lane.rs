@@ -228,7 +228,7 @@ impl OnRemote {
                 self.place(io, flight);
                 continue;
             }
-            if result.is_ok() && volatile && flight.owes_flush() {
+            if result.is_ok() && volatile && flight.changes_data() && !flight.flags.contains(Flags::FUA) {
                 lock(&self.shared.ledger).wrote(flight.here.given);
             }
             if let (Ok(()), Some(promise)) = (result, flight.promise) {
@@ -381,13 +381,7 @@ impl OnRemote {
         }
     }
 
-    fn take(&mut self, io: &mut Io<'_>, now: Instant, mut flight: Flight, patience: Duration) {
-        (flight.since, flight.deadline) = (now, now + patience);
-        self.own += 1;
-        self.route(io, flight);
-    }
-
-    fn flight(&self, ask: Ask, flags: Flags, at: u64, bytes: u64) -> Flight {
+    fn flight(&self, ask: Ask, flags: Flags, at: u64, bytes: u64, patience: Duration) -> Flight {
         Flight {
             worker: self.me,
             ask,
@@ -395,8 +389,8 @@ impl OnRemote {
             at,
             bytes,
             iovecs: Vec::new(),
-            since: Instant::ZERO,
-            deadline: Instant::MAX,
+            since: self.now,
+            deadline: self.now + patience,
             promise: None,
             is_passed_on: false,
             here: Here::default(),
@@ -410,9 +404,14 @@ impl Lane for OnRemote {
         let size = self.shared.size.load(Ordering::Relaxed);
         for (request, segments) in each(requests, segments) {
             let Request { tag, op, flags, at, bytes, .. } = *request;
+            let io_timeout = self.address.io_timeout;
+            let patience = match op {
+                Op::Flush => Duration::from_nanos(io_timeout.as_nanos().saturating_mul(FLUSH_PATIENCE)),
+                Op::Read | Op::Write | Op::Discard | Op::WriteZeroes => io_timeout,
+            };
             // The server's last sector may not be whole: what is beyond its end reads as zeroes, and is not written.
             let within = if op == Op::Flush { 0 } else { bytes.min(size.saturating_sub(at)) };
-            let mut flight = self.flight(Ask::Op(op, tag), flags, at, within);
+            let mut flight = self.flight(Ask::Op(op, tag), flags, at, within, patience);
             if op == Op::Flush {
                 flight.at = 0;
                 flight.promise = Some(lock(&self.shared.ledger).promise());
@@ -420,16 +419,12 @@ impl Lane for OnRemote {
             if op.has_payload() {
                 list_memory(io.tickets, segments, op, within, &mut flight.iovecs);
             }
-            let io_timeout = self.address.io_timeout;
-            let patience = match op {
-                Op::Flush => Duration::from_nanos(io_timeout.as_nanos().saturating_mul(FLUSH_PATIENCE)),
-                Op::Read | Op::Write | Op::Discard | Op::WriteZeroes => io_timeout,
-            };
             if flags.contains(Flags::FAST) && op == Op::WriteZeroes && !self.shared.offer.has(FLAG_SEND_FAST_ZERO) {
                 io.ended.push((tag, Outcome::Failed(Errno::ENOTSUP)));
                 continue;
             }
-            self.take(io, now, flight, patience);
+            self.own += 1;
+            self.route(io, flight);
         }
         io.launch = true;
     }
@@ -437,8 +432,10 @@ impl Lane for OnRemote {
     fn map(&mut self, io: &mut Io<'_>, now: Instant, map: Map) {
         self.turn(io, now);
         let Map { ticket, at, bytes, most } = map;
-        let flight = self.flight(Ask::Map { ticket, most }, Flags::NONE, at, bytes.min(RUNS_MAX));
-        self.take(io, now, flight, self.address.io_timeout);
+        let (ask, patience) = (Ask::Map { ticket, most }, self.address.io_timeout);
+        let flight = self.flight(ask, Flags::NONE, at, bytes.min(RUNS_MAX), patience);
+        self.own += 1;
+        self.route(io, flight);
         self.go_on(io);
     }
 

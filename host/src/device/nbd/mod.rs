@@ -42,7 +42,7 @@ use crate::kernel::notify::Notifiers;
 use crate::sync::{Mutex, lock};
 use crate::wire::nbd::greeting::Offer;
 use crate::wire::nbd::{
-    FLAG_CAN_MULTI_CONN, FLAG_READ_ONLY, FLAG_ROTATIONAL, FLAG_SEND_FAST_ZERO, FLAG_SEND_FLUSH, FLAG_SEND_FUA,
+    Command, FLAG_CAN_MULTI_CONN, FLAG_READ_ONLY, FLAG_ROTATIONAL, FLAG_SEND_FAST_ZERO, FLAG_SEND_FLUSH, FLAG_SEND_FUA,
     FLAG_SEND_TRIM, FLAG_SEND_WRITE_ZEROES,
 };
 use connect::{Established, connect};
@@ -388,7 +388,8 @@ impl Device for Remote {
         };
         let (mut connection, birth) = oldest.ok_or_else(lost)?;
         let promise = lock(&self.shared.ledger).promise();
-        let flushed = connection.flush(Duration::from_secs(30));
+        let answer = connection.ask(Command::Flush, 0, &mut [], Duration::from_secs(30));
+        let flushed = answer.and_then(|answer| answer.map_err(|errno| io::Error::from_raw_os_error(errno.0)));
         let worth = flushed.is_ok().then(|| lock(&self.shared.ledger).flushed(birth, promise));
         lock(&self.shared.ledger).lost(birth);
         connection.leave();

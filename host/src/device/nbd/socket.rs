@@ -244,17 +244,14 @@ impl Connection {
         if self.refused.is_none() {
             self.arm_send(ring, address, ledger);
         }
-        if look != Look::Later || self.is_amid() || self.refused.is_some() {
+        // More is there, or is due at once: part of an answer, or more than was received.
+        let is_amid = self.was_full || self.filled > 0 || self.answers.payload().is_some();
+        if look != Look::Later || is_amid || self.refused.is_some() {
             self.arm_receive(ring, address, look);
         }
         if let Some(result) = self.refused.filter(|_| self.receiving.is_none()) {
             self.failed(result);
         }
-    }
-
-    /// Whether more is there, or is due at once: part of an answer, or more than was received.
-    fn is_amid(&self) -> bool {
-        self.was_full || self.filled > 0 || self.answers.payload().is_some()
     }
 
     /// Looks for its end from now on, while nothing else does.
