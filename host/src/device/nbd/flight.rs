@@ -3,6 +3,7 @@
 use fairlift_core::{ContextId, Errno, Flags, Instant, Op, Tag};
 
 use super::ledger::{Given, Promise};
+use crate::kernel::ticket::part;
 use crate::wire::nbd::answers::Awaited;
 use crate::wire::nbd::{CMD_FLAG_FAST_ZERO, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE, Command, RequestHeader};
 
@@ -97,13 +98,6 @@ impl Flight {
 
     /// The memory from a byte on, piece by piece.
     pub(super) fn memory(&self, from: u64, bytes: u64) -> impl Iterator<Item = libc::iovec> {
-        let (mut skip, mut left) = (from as usize, bytes as usize);
-        self.iovecs.iter().filter_map(move |piece| {
-            let before = skip.min(piece.iov_len);
-            skip -= before;
-            let iov_len = left.min(piece.iov_len - before);
-            left -= iov_len;
-            (iov_len > 0).then(|| libc::iovec { iov_base: piece.iov_base.wrapping_byte_add(before), iov_len })
-        })
+        part(&self.iovecs, from as usize, bytes as usize)
     }
 }
