@@ -123,7 +123,7 @@ pub(super) fn connect(nbd: &Nbd, within: Duration) -> Result<Established, String
             let of = nbd.tls.as_ref().expect("TLS is asked for where it is wanted");
             let name = ServerName::try_from(of.name.clone())
                 .map_err(|_| format!("\"{}\" is no name that a certificate can have", of.name))?;
-            let config = (of.load)(&of.certificates)?;
+            let config = (of.load.0)(&of.certificates)?;
             let new = ClientConnection::new(config, name).map_err(|error| format!("TLS: {error}"))?;
             let new = tls.insert(Box::new(new));
             new.set_buffer_limit(None); // what is put in is taken out at once
