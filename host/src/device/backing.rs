@@ -62,8 +62,6 @@ pub(crate) enum Sharing {
     /// A file or block device, whatever its name.
     File(u64, u64),
     Name(String),
-    /// Its key, on a disk of this number that its exports name.
-    OnDisk(usize, String),
 }
 
 /// The facts of a backing before it is open.

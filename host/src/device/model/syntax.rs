@@ -55,7 +55,7 @@ impl BackingKind for Sim {
     }
 
     fn sharing(&self, disk: Option<usize>) -> Sharing {
-        disk.map_or(Sharing::None, |disk| Sharing::OnDisk(disk, self.name.clone()))
+        disk.map_or(Sharing::None, |disk| Sharing::Name(format!("sim:{} on disk {disk}", self.name)))
     }
 
     fn open(&self, _read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
