@@ -70,7 +70,7 @@ pub struct About<'a> {
     pub written: String,
     /// Its name in messages.
     pub name: String,
-    /// The name of the opened device in messages.
+    /// The name of the device in messages, and of one that cannot be opened.
     pub opened: String,
     /// The default name of its export.
     pub own_name: String,
@@ -127,11 +127,6 @@ pub(crate) trait BackingKind {
     /// Opens it to see whether it can be opened, and its properties: nothing of it is changed, and nothing is made.
     fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
         self.open(read_only, roots)
-    }
-
-    /// The name under which a backing is refused that cannot be opened.
-    fn refused_as(&self) -> String {
-        self.about().name
     }
 }
 
@@ -349,7 +344,7 @@ impl Backing {
     }
 
     pub(crate) fn refused(&self, why: String) -> Error {
-        Error::Backing { what: self.kind().refused_as(), why }
+        Error::Backing { what: self.about().opened, why }
     }
 }
 
