@@ -155,7 +155,6 @@ impl Device for Mem {
     }
 }
 
-/// The chunk that holds a byte, and where in it.
 fn place(at: u64) -> (usize, usize) {
     ((at / CHUNK as u64) as usize, (at % CHUNK as u64) as usize)
 }

@@ -190,7 +190,6 @@ pub(crate) trait Device: Send + Sync {
     /// The default name of its disk.
     fn called(&self) -> String;
 
-    /// A worker's side of it.
     fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane>;
 
     /// Whether it is somewhere else: its connections are shared out among all workers, so that each has a lane of it before a client comes. Its

@@ -44,7 +44,6 @@ use stuck::Still;
 /// No disk's change: to look at it again at the next turn.
 const LOOK_AGAIN: u64 = u64::MAX;
 
-/// A worker's handle of a disk.
 struct DiskHandle {
     disk: Arc<Disk>,
     /// The disk's queues, and the change after which they were looked up.
@@ -85,7 +84,6 @@ enum Handover {
     Arrived,
 }
 
-/// A worker's engine for requests.
 pub(crate) struct Engine {
     pub(crate) ring: Ring,
     pub(crate) pool: Pool,
@@ -184,7 +182,6 @@ impl Engine {
         }
     }
 
-    /// Makes the worker's handle of a disk.
     #[cold]
     fn enter(&mut self, number: usize, disk: Arc<Disk>) {
         self.handles.insert(number, DiskHandle::new(number, disk, self.context, &self.notifiers, &mut self.ring));
@@ -253,7 +250,6 @@ impl Engine {
         move |worker, lane| helpers.tell(worker, (lane, 0))
     }
 
-    /// As [`Disk::is_flushed`].
     pub(crate) fn is_flushed(&self, disk: usize, device: &Arc<dyn Device>) -> Result<(), String> {
         self.disks.get(disk).is_flushed(device)
     }
@@ -398,7 +394,6 @@ impl Engine {
         self.woken();
     }
 
-    /// Requests that the devices have.
     pub(crate) fn in_devices(&self) -> usize {
         self.handles.iter().map(DiskHandle::in_lanes).sum()
     }
@@ -464,7 +459,6 @@ impl Engine {
         }
     }
 
-    /// Lets the lanes hear what has happened to their requests.
     fn hear(&mut self, now: Instant, number: usize) {
         let handle = &mut self.handles[number];
         let mut io = io!(self, handle);

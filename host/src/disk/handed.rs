@@ -11,7 +11,6 @@ use fairlift_core::{Instant, Queue};
 use super::Disk;
 use super::handover::Past;
 
-/// Its parts of a record.
 const PAST: &str = "past";
 const QUEUES: &str = "queues";
 
@@ -31,7 +30,6 @@ impl Disk {
         into.put(QUEUES, &all);
     }
 
-    /// Tells what was counted on it up to now.
     pub(crate) fn hand_on_past(&self, now: Instant, into: &mut Record) {
         let mut figures = self.figures(now);
         let (doing, _) = self.doing(now);

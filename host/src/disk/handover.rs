@@ -38,7 +38,6 @@ use super::queues::Queues;
 use super::{Disk, Place, Plan};
 use crate::config;
 
-/// The queues of a disk, the next ones, and their settings.
 pub(super) struct State {
     /// `None`: no worker has had anything for the disk (disk.4).
     pub(super) queues: Option<Arc<Queues>>,
@@ -181,7 +180,6 @@ impl State {
         self.queues.iter().chain(self.next.as_ref().map(|next| &next.queues))
     }
 
-    /// Each of them, under its lock.
     pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Queue>> {
         self.all().flat_map(|queues| queues.each())
     }
@@ -319,7 +317,6 @@ impl Disk {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Whether it passes from some queues to others.
     pub(crate) fn is_frozen(&self) -> bool {
         self.epoch() % 2 == 1
     }

@@ -88,7 +88,6 @@ impl BeforeFaults {
         }
     }
 
-    /// The time of a request has come.
     fn strike(&mut self, io: &mut Io<'_>, held: Delayed, batch: &mut Batch) {
         let Delayed { request, segments, then } = held;
         match then {

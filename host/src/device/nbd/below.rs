@@ -34,7 +34,6 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// The largest block that a server may ask for: an overlay reads blocks of this.
 const BLOCK_MAX: u32 = 4096;
 
-/// An export of another server, to be read.
 pub(super) struct RemoteBase {
     nbd: Nbd,
     offer: Offer,

@@ -240,7 +240,6 @@ impl Established {
     }
 }
 
-/// How the one request ended, and the memory of a read.
 struct OneAnswer<'a> {
     into: &'a mut [u8],
     result: Option<Result<(), Errno>>,

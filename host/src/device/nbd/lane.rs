@@ -253,7 +253,6 @@ impl OnRemote {
         self.look_for_usable();
     }
 
-    /// The worth of a flush that a connection has answered.
     fn judge(&self, index: usize, promise: Promise) -> Worth {
         let mut ledger = lock(&self.shared.ledger);
         loop {
@@ -271,7 +270,6 @@ impl OnRemote {
 
     // ---- what becomes of connections ----
 
-    /// Takes note if there is no connection that can be used.
     fn look_for_usable(&mut self) {
         if !self.connections.iter().any(Connection::is_usable) {
             self.without_since.get_or_insert(self.now);

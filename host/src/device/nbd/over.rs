@@ -29,11 +29,9 @@ use crate::device::handed::{Links, OpenFile};
 use crate::sync::lock;
 use crate::wire::nbd::greeting::Offer;
 
-/// The parts of records.
 const OFFER: &str = "offer";
 const CONNECTED: &str = "connected";
 
-/// A connection that goes over.
 #[derive(Serialize, Deserialize)]
 struct LivingLink {
     slot: usize,
@@ -145,7 +143,6 @@ impl Shared {
     }
 }
 
-/// Sockets by their numbers.
 pub(super) type Sockets = Vec<(u64, OwnedFd)>;
 
 /// The sockets of an offer, and their first negotiated state.

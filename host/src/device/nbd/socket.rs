@@ -59,7 +59,6 @@ impl Doing {
         Tag((self as u16) << 8 | slot as u16)
     }
 
-    /// The kind of a step, and its slot.
     pub(super) fn of(tag: Tag) -> (Self, usize) {
         let all = [Self::Receive, Self::Send, Self::Watch, Self::Pause];
         (all[usize::from(tag.0 >> 8)], usize::from(tag.0 & 0xff))

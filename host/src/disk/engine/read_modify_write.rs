@@ -17,7 +17,6 @@ use super::{Engine, News};
 use crate::disk::queue_io::Arrival;
 use crate::kernel::ticket::{Memory, Part, Ticket};
 
-/// Requests of a worker that claim blocks.
 #[derive(Default)]
 pub(super) struct Claims {
     /// By their tickets.
@@ -26,7 +25,6 @@ pub(super) struct Claims {
     edges: BTreeMap<usize, usize>,
 }
 
-/// A request that claims blocks.
 struct Claimed {
     disk: usize,
     request: Arrival,
@@ -182,7 +180,6 @@ impl Engine {
         }
     }
 
-    /// News of a step of a request that begins or ends within a block.
     fn news_of_step(&mut self, ticket: usize, what: News) {
         let claimed = self.claims.requests.get_mut(&ticket).expect("a step is of a request that claims blocks");
         let rmw = claimed.rmw.as_mut().expect("only these have steps");
