@@ -18,7 +18,7 @@ use fairlift_core::learn::concurrency;
 use fairlift_core::{Duration, Group, GroupId, Priority, sched};
 use serde::{Deserialize, Serialize};
 
-pub use crate::device::backing::Outside;
+pub use crate::device::backing::{Opaque, Outside};
 pub use crate::device::kinds::*;
 pub use crate::device::roots::Root;
 pub use crate::kernel::ring::Engine;

@@ -377,17 +377,6 @@ impl Groups {
         sum
     }
 
-    /// As [`Groups::stats_of`], for all groups at once, in the order of their numbers.
-    #[must_use]
-    pub fn stats_by_group(&self) -> Vec<(GroupId, &Group, Stats)> {
-        let mut all: Vec<_> = self.iter().map(|(id, group)| (id, group, self.state(id).retired.clone())).collect();
-        for (_, state) in &self.streams {
-            let at = all.binary_search_by_key(&state.stream.group, |(id, ..)| *id).expect("a stream is in a group");
-            all[at].2.add(&state.stats);
-        }
-        all
-    }
-
     /// The counters of all.
     #[must_use]
     pub fn stats(&self) -> Stats {

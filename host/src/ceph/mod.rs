@@ -132,16 +132,12 @@ impl Cluster {
         let read = unsafe { (api.rados_conf_read_file)(handle, or_null(conf.as_deref())) };
         done(read)
             .map_err(|errno| format!("the configuration of Ceph, {}: {}", login.conf().display(), says(errno)))?;
-        let seconds = login.timeout.as_millis().div_ceil(1000).to_string();
+        let seconds = text(&login.timeout.as_millis().div_ceil(1000).to_string())?;
         // ceph.2; and the monitors are waited for as long.
-        for (key, value) in
-            [("rados_osd_op_timeout", &*seconds), ("rados_mon_op_timeout", &*seconds), ("client_mount_timeout", "10")]
-        {
-            let (key, value) = (text(key)?, text(value)?);
-            // SAFETY: as above.
-            unsafe { (api.rados_conf_set)(handle, key.as_ptr(), value.as_ptr()) };
-        }
-        cluster.be_frugal()?;
+        cluster.set(c"rados_osd_op_timeout", &seconds);
+        cluster.set(c"rados_mon_op_timeout", &seconds);
+        cluster.set(c"client_mount_timeout", c"10");
+        cluster.be_frugal();
         // SAFETY: the handle was made above.
         done(unsafe { (api.rados_connect)(handle) }).map_err(|errno| match errno.0 {
             libc::ETIMEDOUT => "no monitor of the cluster answers, or they have no quorum".into(),
@@ -157,19 +153,22 @@ impl Cluster {
     }
 
     /// Asks for fewer threads where there are few processors, unless the configuration has asked for another number (ceph.3).
-    fn be_frugal(&self) -> Result<(), String> {
+    fn be_frugal(&self) {
         if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > FEW) {
-            return Ok(());
+            return;
         }
-        let (key, one, mut is) = (text("librados_thread_count")?, text("1")?, [0; 8]);
+        let (key, mut is) = (c"librados_thread_count", [0; 8]);
         // SAFETY: the handle was made by `rados_create`; the value is written into as many bytes as there are.
         if unsafe { (self.api.rados_conf_get)(self.handle, key.as_ptr(), is.as_mut_ptr().cast(), is.len()) } >= 0
             && is.starts_with(b"2\0")
         {
-            // SAFETY: the strings live during the call.
-            unsafe { (self.api.rados_conf_set)(self.handle, key.as_ptr(), one.as_ptr()) };
+            self.set(key, c"1");
         }
-        Ok(())
+    }
+
+    fn set(&self, key: &CStr, value: &CStr) {
+        // SAFETY: the handle was made by `rados_create`; the strings live during the call.
+        unsafe { (self.api.rados_conf_set)(self.handle, key.as_ptr(), value.as_ptr()) };
     }
 }
 

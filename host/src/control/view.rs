@@ -260,10 +260,10 @@ impl Disk {
         let (in_flight, waiting) = self.load();
         let names: BTreeMap<_, _> = groups.iter().map(|(id, path)| (*id, path)).collect();
         let had = if figures { self.figures_by_path(now) } else { BTreeMap::new() };
-        let bound = self.bound(groups.iter().filter(|(_, path)| had.contains_key(path)).map(|(id, _)| *id));
+        let bound = self.bound();
         let group = |(id, path): &(GroupId, String)| {
-            let (weight, bounds) = *bound.get(id)?;
-            let (figures, began) = (had.get(path)?.clone(), self.began(*id).map(Box::new));
+            let (weight, bounds, began) = bound.get(id)?.clone();
+            let (figures, began) = (had.get(path)?.clone(), began.map(Box::new));
             Some(GroupView { path: path.clone(), weight, bounds, figures, began })
         };
         let objective = |(id, standing)| Some(((*names.get(&id)?).clone(), standing));

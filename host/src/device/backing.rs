@@ -36,6 +36,24 @@ pub struct Outside {
     pub certificates: LoadCertificates,
 }
 
+/// A part of a backing that is made from the other parts: it tells no two backings apart.
+#[derive(Clone, Copy)]
+pub struct Opaque<T>(pub T);
+
+impl<T> PartialEq for Opaque<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl<T> Eq for Opaque<T> {}
+
+impl<T> fmt::Debug for Opaque<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
 /// The key that exports of one device have in common.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Sharing {
@@ -44,8 +62,6 @@ pub(crate) enum Sharing {
     /// A file or block device, whatever its name.
     File(u64, u64),
     Name(String),
-    /// Its key, on a disk of this number that its exports name.
-    OnDisk(usize, String),
 }
 
 /// The facts of a backing before it is open.
@@ -54,7 +70,7 @@ pub struct About<'a> {
     pub written: String,
     /// Its name in messages.
     pub name: String,
-    /// The name of the opened device in messages.
+    /// The name of the device in messages, and of one that cannot be opened.
     pub opened: String,
     /// The default name of its export.
     pub own_name: String,
@@ -111,11 +127,6 @@ pub(crate) trait BackingKind {
     /// Opens it to see whether it can be opened, and its properties: nothing of it is changed, and nothing is made.
     fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
         self.open(read_only, roots)
-    }
-
-    /// The name under which a backing is refused that cannot be opened.
-    fn refused_as(&self) -> String {
-        self.about().name
     }
 }
 
@@ -333,7 +344,7 @@ impl Backing {
     }
 
     pub(crate) fn refused(&self, why: String) -> Error {
-        Error::Backing { what: self.kind().refused_as(), why }
+        Error::Backing { what: self.about().opened, why }
     }
 }
 

@@ -20,7 +20,6 @@ use super::Sharing;
 /// A file that a backing has open. It is lent, not copied: a copy that is closed would take the process lock with it.
 pub(crate) type OpenFile = Arc<dyn AsFd + Send + Sync>;
 
-/// Files that another server has open.
 #[derive(Default)]
 pub(crate) struct HandedFiles {
     all: Vec<HandedFile>,

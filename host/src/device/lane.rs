@@ -23,7 +23,6 @@ use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::Ring;
 use crate::kernel::ticket::{Tickets, zero};
 
-/// A request, as a device is given it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) tag: Tag,
@@ -97,7 +96,6 @@ pub(crate) struct Address {
 /// Tells a worker that a lane of its is to look ([`Lane::look`]), from any thread.
 pub(crate) type Tell<'a> = &'a dyn Fn(ContextId, u64);
 
-/// A worker's side of a device.
 pub(crate) trait Lane: Send {
     /// Whether reads pass through memory above the disk that can be asked.
     fn peeks(&self) -> bool {
@@ -171,7 +169,6 @@ impl Lane for Gone {
     }
 }
 
-/// Requests, each with the pieces of its memory.
 pub(crate) fn each<'a>(
     requests: &'a [Request],
     mut segments: &'a [Segment],
@@ -229,7 +226,6 @@ pub(super) fn place_of<T: Default>(table: &mut Vec<T>, index: usize) -> &mut T {
     &mut table[index]
 }
 
-/// Requests that go to a lane together.
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) requests: Vec<Request>,
@@ -244,7 +240,6 @@ impl Batch {
     }
 }
 
-/// The lane of a device that answers at once.
 pub(super) struct AtOnce<D>(pub(super) Arc<D>);
 
 impl<D: Inline + Device> Lane for AtOnce<D> {

@@ -12,7 +12,6 @@ use crate::sync::{Mutex, lock};
 /// As many workers as there can be.
 const WORKERS: usize = 64;
 
-/// A mailbox for each worker.
 pub(super) struct Mail<T>(Box<[Mailbox<T>]>);
 
 #[derive(Default)]

@@ -68,23 +68,18 @@ pub(crate) struct Mem {
 }
 
 impl Mem {
-    /// New, or of a file that another server hands over.
+    /// New, or of the bytes of another server, which may still write them (ram.3).
     pub(super) fn open(size: u64, handed: Option<File>) -> io::Result<Self> {
-        handed.map_or_else(|| Self::new(size), |file| Self::adopt(file, size))
-    }
-
-    fn new(size: u64) -> io::Result<Self> {
-        let file = memfd_create("ram", MemfdFlags::CLOEXEC)?;
-        ftruncate(&file, size.next_multiple_of(CHUNK as u64))?;
-        Self::adopt(file.into(), size)
-    }
-
-    /// Of the bytes of another server, which may still write them (ram.3).
-    fn adopt(file: File, size: u64) -> io::Result<Self> {
         let len = size.next_multiple_of(CHUNK as u64);
-        if file.metadata()?.len() != len {
-            return Err(io::Error::other(format!("the running server has another size than {size} bytes")));
-        }
+        let file = match handed {
+            Some(file) if file.metadata()?.len() == len => file,
+            Some(_) => return Err(io::Error::other(format!("the running server has another size than {size} bytes"))),
+            None => {
+                let file = memfd_create("ram", MemfdFlags::CLOEXEC)?;
+                ftruncate(&file, len)?;
+                file.into()
+            }
+        };
         let file = FileOffset::new(file, 0);
         let kept = Arc::clone(file.arc());
         let len = usize::try_from(len).map_err(io::Error::other)?;
@@ -160,7 +155,6 @@ impl Device for Mem {
     }
 }
 
-/// The chunk that holds a byte, and where in it.
 fn place(at: u64) -> (usize, usize) {
     ((at / CHUNK as u64) as usize, (at % CHUNK as u64) as usize)
 }
@@ -198,10 +192,6 @@ impl Inline for Mem {
             *chunk = true;
             from = rest;
         }
-        Outcome::Done
-    }
-
-    fn flush(&self) -> Outcome {
         Outcome::Done
     }
 
@@ -255,7 +245,7 @@ mod tests {
 
     #[test]
     fn what_is_written_across_chunks_is_read_back_and_the_rest_is_zeroes() {
-        let mem = Mem::new(1 << 20).unwrap();
+        let mem = Mem::open(1 << 20, None).unwrap();
         let at = CHUNK as u64 - 512;
         write(&mem, at, [7; 2048]);
         assert_eq!(read(&mem, at, 2048), [7; 2048]);
@@ -267,7 +257,7 @@ mod tests {
     /// ram.1
     #[test]
     fn a_discarded_chunk_gives_its_memory_back() {
-        let mem = Mem::new(1 << 20).unwrap();
+        let mem = Mem::open(1 << 20, None).unwrap();
         write(&mem, 0, [7; 3 * CHUNK]);
         mem.discard(512, 3 * CHUNK as u64 - 1024);
         assert_eq!(allocated(&mem), 2, "only the middle one was covered whole");
@@ -276,7 +266,7 @@ mod tests {
 
     #[test]
     fn zeroes_without_a_hole_stay_allocated() {
-        let mem = Mem::new(1 << 20).unwrap();
+        let mem = Mem::open(1 << 20, None).unwrap();
         mem.write_zeroes(0, CHUNK as u64, Flags::NO_UNMAP);
         assert_eq!(allocated(&mem), 1);
         mem.write_zeroes(0, CHUNK as u64, Flags::NONE);
@@ -285,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_large_disk_costs_what_is_written_to_it() {
-        let mem = Mem::new(64 << 40).unwrap();
+        let mem = Mem::open(64 << 40, None).unwrap();
         let (near, far) = (TABLE * CHUNK, 63 << 40);
         write(&mem, far, [7; 512]);
         mem.discard(0, 1 << 30);
@@ -296,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_size_that_is_no_multiple_of_the_chunk_has_a_short_last_run() {
-        let mem = Mem::new(CHUNK as u64 + 512).unwrap();
+        let mem = Mem::open(CHUNK as u64 + 512, None).unwrap();
         assert_eq!(mem.run(CHUNK as u64, 512).unwrap(), Run { len: 512, hole: true });
         write(&mem, CHUNK as u64, [1; 512]);
         assert_eq!(mem.run(CHUNK as u64, 512).unwrap(), Run { len: 512, hole: false });
@@ -305,8 +295,8 @@ mod tests {
     /// ram.3
     #[test]
     fn another_server_has_the_bytes_and_knows_where_there_are_some() {
-        let old = Mem::new(3 << 20).unwrap();
-        let new = Mem::adopt(old.file.try_clone().unwrap(), 3 << 20).unwrap();
+        let old = Mem::open(3 << 20, None).unwrap();
+        let new = Mem::open(3 << 20, Some(old.file.try_clone().unwrap())).unwrap();
         let chunk = CHUNK as u64;
         write(&old, 0, [5; CHUNK]);
         old.discard(0, chunk);
@@ -318,6 +308,6 @@ mod tests {
         drop(old);
         write(&new, 0, [9; 512]);
         assert_eq!(read(&new, 0, 512), [9; 512]);
-        assert!(Mem::adopt(new.file.try_clone().unwrap(), 1 << 20).is_err(), "another size");
+        assert!(Mem::open(1 << 20, Some(new.file.try_clone().unwrap())).is_err(), "another size");
     }
 }

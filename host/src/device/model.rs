@@ -53,9 +53,7 @@ struct State {
     boxes: Vec<Inbox>,
 }
 
-/// The model's state for one worker.
 struct Inbox {
-    /// Requests in the model.
     open: usize,
     /// Those that have ended and were not fetched.
     ended: Vec<ModelCompletion>,
@@ -90,7 +88,6 @@ fn model_request(tag: Tag, op: Op, flags: fairlift_core::Flags, at: u64, bytes: 
 }
 
 impl Modelled {
-    /// A model, as the user wrote it.
     pub(crate) fn new(text: &str, model: Box<dyn Model>, data: Option<File>) -> io::Result<Self> {
         let (limits, character) = (model.limits(), model.character());
         let data = Mem::open(limits.capacity * Sector::SIZE, data)?;
@@ -170,7 +167,6 @@ impl Device for Modelled {
 
 struct InModel {
     device: Arc<Modelled>,
-    /// The requests to the model, while they are collected.
     batch: Vec<ModelRequest>,
     open: usize,
     due: Option<Instant>,

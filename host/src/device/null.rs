@@ -121,10 +121,6 @@ impl Inline for Null {
         Outcome::Done
     }
 
-    fn flush(&self) -> Outcome {
-        Outcome::Done
-    }
-
     fn discard(&self, _at: u64, _len: u64) -> Outcome {
         Outcome::Done
     }

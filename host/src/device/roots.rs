@@ -141,7 +141,6 @@ impl Roots {
         self.place(path).map(drop).map_err(refused)
     }
 
-    /// All of them, and where they were said.
     fn shown(&self) -> String {
         let shown: Vec<_> = self.all.iter().map(|held| held.root.path.display().to_string()).collect();
         let shown = shown.join(" or ");
@@ -150,7 +149,6 @@ impl Roots {
     }
 }
 
-/// The directory that a path is in.
 pub(super) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -215,7 +213,6 @@ impl<'a> RootedPath<'a> {
         Ok(file.into())
     }
 
-    /// Makes durable what the directory of a file says.
     pub(crate) fn sync_directory(&self) -> io::Result<()> {
         fs::File::open(directory_of(self.path))?.sync_all()
     }

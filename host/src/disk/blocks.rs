@@ -29,10 +29,8 @@ pub(crate) struct Blocks {
 
 #[derive(Default)]
 struct State {
-    /// One bit for each worker that claims blocks for its writes, or has ended.
-    settled: u64,
-    /// One bit for each worker that has entered.
-    here: u64,
+    /// One bit for each worker that is here and may have writes under way without a claim.
+    unsettled: u64,
     held: BTreeMap<Key, Claim>,
     waiting: VecDeque<(Key, Claim)>,
     /// Claims that waited and have been granted, by worker, until it takes them.
@@ -62,10 +60,9 @@ impl Blocks {
     /// A worker has its first client here; whether it claims blocks for all its writes from the start, since others do.
     pub(crate) fn enter(&self, worker: ContextId) -> bool {
         let mut table = lock(&self.table);
-        table.here |= 1 << worker.0;
         // Under the lock: if this is too early to see it, who claims next sees that the worker is here.
         let on = self.is_on();
-        table.settled |= u64::from(on) << worker.0;
+        table.unsettled |= u64::from(!on) << worker.0;
         on
     }
 
@@ -78,7 +75,7 @@ impl Blocks {
     /// that are to be woken.
     pub(crate) fn settled(&self, worker: ContextId) -> u64 {
         let mut table = lock(&self.table);
-        table.settled |= 1 << worker.0;
+        table.unsettled &= !(1 << worker.0);
         table.grant()
     }
 
@@ -110,7 +107,7 @@ impl Blocks {
 
 impl State {
     fn may_hold(&self, claim: &Claim) -> bool {
-        (!claim.alone || self.settled & self.here == self.here) && !self.held.values().any(|held| held.excludes(claim))
+        (!claim.alone || self.unsettled == 0) && !self.held.values().any(|held| held.excludes(claim))
     }
 
     /// Grants waiting claims that can be granted, in order; the workers that have something.

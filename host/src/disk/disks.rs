@@ -11,10 +11,8 @@ use fairlift_core::{GroupId, Instant};
 use super::Disk;
 use crate::sync::{Mutex, lock};
 
-/// The disks of a server, by their numbers.
 pub(crate) struct Disks {
     list: Mutex<Vec<Option<Arc<Disk>>>>,
-    /// Counts the changes of `list`.
     changes: AtomicU64,
     /// The bounds of groups on all disks; ceilings hold for all disks together (ceiling.8).
     bounds: Mutex<GroupBounds>,
@@ -46,7 +44,6 @@ impl Disks {
         all.get(&id)?.of_queue.budget.clone()
     }
 
-    /// The state of the ceilings of groups.
     pub(crate) fn budgets(&self) -> Vec<(GroupId, Arc<Budget>)> {
         let all = lock(&self.bounds);
         all.iter().filter_map(|(id, bound)| Some((*id, Arc::clone(bound.of_queue.budget.as_ref()?)))).collect()
@@ -80,7 +77,9 @@ impl Disks {
 
     /// Puts a disk (`None`: nothing) at a number, which is at most the next one; workers are to be woken then.
     pub(crate) fn set(&self, number: usize, disk: Option<Arc<Disk>>) {
-        disk.iter().for_each(|disk| disk.set_group_bounds(Instant::ZERO, &lock(&self.bounds)));
+        if let Some(disk) = &disk {
+            lock(&self.bounds).iter().for_each(|(id, bound)| disk.set_bound(Instant::ZERO, *id, bound));
+        }
         let mut list = lock(&self.list);
         match list.get_mut(number) {
             Some(old) => *old = disk,

@@ -44,7 +44,6 @@ use stuck::Still;
 /// No disk's change: to look at it again at the next turn.
 const LOOK_AGAIN: u64 = u64::MAX;
 
-/// A worker's handle of a disk.
 struct DiskHandle {
     disk: Arc<Disk>,
     /// The disk's queues, and the change after which they were looked up.
@@ -69,8 +68,6 @@ struct DiskHandle {
     completed: Vec<Completed>,
     /// Places whose lanes were told to look, since the last turn.
     looks: Vec<usize>,
-    /// Questions what is allocated, by the start of the backing, since the last turn.
-    maps: Vec<(Sector, Map)>,
     dirty: bool,
     /// The result of the last look, if nothing happens here.
     still: Option<Still>,
@@ -87,7 +84,6 @@ enum Handover {
     Arrived,
 }
 
-/// A worker's engine for requests.
 pub(crate) struct Engine {
     pub(crate) ring: Ring,
     pub(crate) pool: Pool,
@@ -186,7 +182,6 @@ impl Engine {
         }
     }
 
-    /// Makes the worker's handle of a disk.
     #[cold]
     fn enter(&mut self, number: usize, disk: Arc<Disk>) {
         self.handles.insert(number, DiskHandle::new(number, disk, self.context, &self.notifiers, &mut self.ring));
@@ -255,7 +250,6 @@ impl Engine {
         move |worker, lane| helpers.tell(worker, (lane, 0))
     }
 
-    /// As [`Disk::is_flushed`].
     pub(crate) fn is_flushed(&self, disk: usize, device: &Arc<dyn Device>) -> Result<(), String> {
         self.disks.get(disk).is_flushed(device)
     }
@@ -322,7 +316,7 @@ impl Engine {
         let bio = if bio.op == Op::Read { handle.peek(&mut self.tickets, bio) } else { bio };
         let request = Arrival { bio, at, part };
         if handle.claims && changes(bio.op) {
-            return self.submit_claimed(disk, request);
+            return self.claim(disk, bio.extent, request, None);
         }
         handle.queue_io.backlog.push_back(request);
         self.mark(disk);
@@ -335,7 +329,12 @@ impl Engine {
 
     /// Asks a device, which has its place at `start`, what is allocated in a range of it; the answer is in the memory of the ticket.
     pub(crate) fn map(&mut self, disk: usize, start: Sector, map: Map) {
-        self.handles[disk].maps.push((start, map));
+        let handle = &mut self.handles[disk];
+        let (place, _) = Place::locate(&handle.places, Extent::new(start, 0));
+        if handle.held[place].is_none() {
+            handle.take_lane(disk, place, self.context, &mut self.ring);
+        }
+        handle.lanes[place].map(&mut io!(self, handle), self.now, map);
         self.mark(disk);
     }
 
@@ -395,7 +394,6 @@ impl Engine {
         self.woken();
     }
 
-    /// Requests that the devices have.
     pub(crate) fn in_devices(&self) -> usize {
         self.handles.iter().map(DiskHandle::in_lanes).sum()
     }
@@ -461,7 +459,6 @@ impl Engine {
         }
     }
 
-    /// Lets the lanes hear what has happened to their requests.
     fn hear(&mut self, now: Instant, number: usize) {
         let handle = &mut self.handles[number];
         let mut io = io!(self, handle);
@@ -564,13 +561,6 @@ impl Engine {
         taken.clear();
         all.clear();
         (handle.queue_io.requests, handle.queue_io.segments) = (taken, all);
-        for (start, map) in std::mem::take(&mut handle.maps) {
-            let (place, _) = Place::locate(&handle.places, Extent::new(start, 0));
-            if handle.held[place].is_none() {
-                handle.take_lane(number, place, self.context, &mut self.ring);
-            }
-            handle.lanes[place].map(&mut io!(self, handle), now, map);
-        }
         self.news.extend(self.mapped.drain(..).map(|(ticket, outcome)| (ticket, News::Ended(outcome))));
         self.mark_if_answered(number);
     }
@@ -618,7 +608,6 @@ impl DiskHandle {
             held: Vec::new(),
             completed: Vec::with_capacity(depth.into()),
             looks: Vec::new(),
-            maps: Vec::new(),
             dirty: false,
             still: None,
         };
@@ -644,7 +633,7 @@ impl DiskHandle {
             (self.queue_io.timeout, self.queue_io.full) = (None, false);
             self.wait_for_tags(context, notifiers);
         }
-        self.handover = if found.is_frozen() { Handover::Frozen } else { Handover::Open };
+        self.handover = if found.epoch % 2 == 1 { Handover::Frozen } else { Handover::Open };
         self.places = found.places;
         self.epoch = if self.let_go(ring) { found.epoch } else { LOOK_AGAIN };
         let shared_out = |place: &Place| place.device.as_ref().is_some_and(|device| device.is_remote());

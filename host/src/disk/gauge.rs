@@ -37,7 +37,6 @@ impl Gauge {
         lock(&self.0).end = end;
     }
 
-    /// The work of the device up to the end.
     pub(crate) fn read(&self) -> Work {
         let mut reading = lock(&self.0);
         reading.go_on(Instant::MAX);

@@ -6,12 +6,11 @@
 use std::collections::BTreeMap;
 
 use fairlift_core::record::{Record, Unreadable};
-use fairlift_core::{GroupId, Instant, Queue};
+use fairlift_core::{Instant, Queue};
 
 use super::Disk;
 use super::handover::Past;
 
-/// Its parts of a record.
 const PAST: &str = "past";
 const QUEUES: &str = "queues";
 
@@ -31,19 +30,13 @@ impl Disk {
         into.put(QUEUES, &all);
     }
 
-    /// Tells what was counted on it up to now.
     pub(crate) fn hand_on_past(&self, now: Instant, into: &mut Record) {
-        let figures = self.figures(now);
+        let mut figures = self.figures(now);
         let (doing, _) = self.doing(now);
         let mut counts: BTreeMap<_, _> = Queue::COUNTED.into_iter().map(|name| (name.to_owned(), 0)).collect();
         self.counters(&mut |name, count| _ = counts.get_mut(name).map(|all| *all += count));
         let state = self.state();
-        let root = (GroupId::ROOT, &state.plan.root);
-        let groups = state.groups.iter().map(|(id, group)| (*id, group)).chain([root]);
-        let of_groups = groups.filter_map(|(id, group)| {
-            let figures = figures.get(&id)?;
-            Some((&*group.path, &figures.stats, figures.had))
-        });
+        let of_groups = state.all_groups().filter_map(|(id, group)| Some((group.path.clone(), figures.remove(&id)?)));
         into.put(PAST, &state.past.handed(of_groups, doing, counts));
     }
 

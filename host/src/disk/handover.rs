@@ -25,25 +25,25 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, Weak};
 
-use fairlift_core::flush::{self, SharedFlush};
+use fairlift_core::flush::SharedFlush;
 use fairlift_core::queue::Figures;
 use fairlift_core::sched::{Kind, Learned, Setup};
 use fairlift_core::stats::Stats;
 use fairlift_core::waits::Doing;
-use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Outcome, Queue, tunable};
+use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Outcome, Queue};
 use serde::{Deserialize, Serialize};
 
+use super::disks::GroupBounds;
 use super::queues::Queues;
-use super::{Disk, GroupBounds, Place, Plan};
+use super::{Disk, Place, Plan};
 use crate::config;
 
-/// The queues of a disk, the next ones, and their settings.
 pub(super) struct State {
     /// `None`: no worker has had anything for the disk (disk.4).
     pub(super) queues: Option<Arc<Queues>>,
     next: Option<Pending>,
     /// Those before: workers have their streams there until they have looked.
-    before: Weak<Queues>,
+    pub(super) before: Weak<Queues>,
     /// One bit for each worker that has a side of the disk, and has not ended (handover.3).
     here: u64,
     /// The counters of removed queues (handover.4).
@@ -68,24 +68,22 @@ struct Pending {
 /// How many groups that are gone a disk keeps what they had of. Chosen: each takes some 4 KiB.
 const GONE: usize = 1024;
 
-/// The counters of removed queues.
+/// The counters of removed queues. The figures of groups are their counters and the device time that they have had.
 #[derive(Default)]
 pub(crate) struct Past {
-    pub(super) stats: Vec<(GroupId, Group, Stats)>,
-    /// The device time that groups have had.
-    pub(super) had: BTreeMap<GroupId, Duration>,
+    pub(super) groups: BTreeMap<GroupId, Figures>,
     pub(super) doing: Doing,
     pub(super) counts: BTreeMap<&'static str, u64>,
-    /// The counters and service of removed groups, by their paths, the latest last: a group that comes again continues them.
-    gone: VecDeque<(String, Stats, Duration)>,
+    /// Of removed groups, by their paths, the latest last: a group that comes again continues them.
+    gone: VecDeque<(String, Figures)>,
     /// What groups that have come again had before.
-    began: BTreeMap<GroupId, Figures>,
+    pub(super) began: BTreeMap<GroupId, Figures>,
 }
 
-/// The counters of a disk for another server: by the paths of groups, what was done and the device time that they had. The server that hands over lends them.
+/// The counters of a disk for another server: by the paths of groups, what was done and the device time that they had.
 #[derive(Serialize, Deserialize)]
-pub(super) struct HandedPast<Path = String, Did = Stats> {
-    groups: Vec<(Path, Did, Duration)>,
+pub(super) struct HandedPast {
+    groups: Vec<(String, Stats, Duration)>,
     #[serde(default)]
     doing: Doing,
     #[serde(default)]
@@ -94,18 +92,11 @@ pub(super) struct HandedPast<Path = String, Did = Stats> {
 
 impl Past {
     /// A group is gone that had this through the queues that there are.
-    pub(super) fn leave(&mut self, id: GroupId, path: &str, mut stats: Stats, mut had: Duration) {
-        if let Ok(at) = self.stats.binary_search_by_key(&id, |(id, ..)| *id) {
-            stats.add(&self.stats.remove(at).2);
-        }
-        had = had + self.had.remove(&id).unwrap_or_default();
+    pub(super) fn leave(&mut self, id: GroupId, path: &str, mut figures: Figures) {
         self.began.remove(&id);
-        if let Some(at) = self.gone.iter().position(|(gone, ..)| gone == path) {
-            let (_, more, longer) = self.gone.remove(at).expect("it is there");
-            stats.add(&more);
-            had = had + longer;
-        }
-        self.gone.push_back((path.to_owned(), stats, had));
+        let before = self.groups.remove(&id).into_iter().chain(self.take_gone(path));
+        before.for_each(|before| figures.add(&before));
+        self.gone.push_back((path.to_owned(), figures));
         while self.gone.len() > GONE {
             self.gone.pop_front();
         }
@@ -113,29 +104,25 @@ impl Past {
 
     /// A group has come: what one of its path had before is its own.
     pub(super) fn come(&mut self, id: GroupId, group: &Group) {
-        let Some(at) = self.gone.iter().position(|(path, ..)| *path == group.path) else { return };
-        let (_, stats, had) = self.gone.remove(at).expect("it is there");
-        let before = Figures { stats, had, ..Figures::default() };
+        let Some(before) = self.take_gone(&group.path) else { return };
         self.began.entry(id).or_default().add(&before);
-        add_stats(&mut self.stats, vec![(id, group, before.stats)]);
-        let all = self.had.entry(id).or_default();
-        *all = *all + had;
+        self.groups.entry(id).or_default().add(&before);
     }
 
-    /// What a group that has come again had before.
-    pub(super) fn began(&self, id: GroupId) -> Option<&Figures> {
-        self.began.get(&id)
+    fn take_gone(&mut self, path: &str) -> Option<Figures> {
+        let at = self.gone.iter().position(|(gone, _)| gone == path)?;
+        self.gone.remove(at).map(|(_, figures)| figures)
     }
 
     /// With what groups have had since, for another server.
-    pub(super) fn handed<'a>(
-        &'a self,
-        groups: impl Iterator<Item = (&'a str, &'a Stats, Duration)>,
+    pub(super) fn handed(
+        &self,
+        groups: impl Iterator<Item = (String, Figures)>,
         doing: Doing,
         counts: BTreeMap<String, u64>,
-    ) -> HandedPast<&'a str, &'a Stats> {
-        let gone = self.gone.iter().map(|(path, stats, had)| (&**path, stats, *had));
-        HandedPast { groups: gone.chain(groups).collect(), doing, counts }
+    ) -> HandedPast {
+        let all = self.gone.iter().cloned().chain(groups);
+        HandedPast { groups: all.map(|(path, figures)| (path, figures.stats, figures.had)).collect(), doing, counts }
     }
 
     /// The past that another server [handed](Past::handed) on; `None`: the counts are impossible. Counters of another name than queues count by are left out.
@@ -147,34 +134,22 @@ impl Past {
             && counts.values().all(|count| *count < MOST);
         let known = |name: &str| Queue::COUNTED.into_iter().find(|known| *known == name);
         let counts = counts.into_iter().filter_map(|(name, count)| Some((known(&name)?, count)));
-        is_possible.then(|| Self { gone: groups.into(), doing, counts: counts.collect(), ..Self::default() })
+        let of_group = |(path, stats, had)| (path, Figures { stats, had, ..Figures::default() });
+        let gone = groups.into_iter().map(of_group);
+        is_possible.then(|| Self { gone: gone.collect(), doing, counts: counts.collect(), ..Self::default() })
     }
 
     fn add(&mut self, queues: &Queues) {
         for mut queue in queues.each() {
-            add_stats(&mut self.stats, queue.groups().stats_by_group());
             // Nothing is in it: its clocks stand still.
-            for (id, figures) in
-                queue.groups_mut().figures_of_groups(Instant::ZERO, 0..usize::MAX).into_iter().flatten()
-            {
-                let had = self.had.entry(id).or_default();
-                *had = *had + figures.had;
+            let groups = queue.groups_mut();
+            let of_groups = groups.figures_of_groups(Instant::ZERO, 0..usize::MAX);
+            let of_streams = groups.figures_of_streams(Instant::ZERO, 0..usize::MAX);
+            for (id, Figures { stats, had, .. }) in of_groups.into_iter().chain(of_streams).flatten() {
+                self.groups.entry(id).or_default().add(&Figures { stats, had, ..Figures::default() });
             }
             self.doing = self.doing + queue.groups_mut().doing(Instant::ZERO);
             queue.counters(&mut |name, count| *self.counts.entry(name).or_default() += count);
-        }
-    }
-}
-
-/// Adds counters of groups to others. A group's settings are those beside the counters that are added, the newer ones.
-pub(super) fn add_stats(all: &mut Vec<(GroupId, Group, Stats)>, more: Vec<(GroupId, &Group, Stats)>) {
-    for (id, group, stats) in more {
-        match all.binary_search_by_key(&id, |(id, ..)| *id) {
-            Ok(at) => {
-                all[at].1.clone_from(group);
-                all[at].2.add(&stats);
-            }
-            Err(at) => all.insert(at, (id, group.clone(), stats)),
         }
     }
 }
@@ -195,19 +170,18 @@ impl State {
         }
     }
 
+    /// The groups, the root first.
+    pub(super) fn all_groups(&self) -> impl Iterator<Item = (GroupId, &Group)> {
+        std::iter::once((GroupId::ROOT, &self.plan.root)).chain(self.groups.iter().map(|(id, group)| (*id, group)))
+    }
+
     /// The queues that the disk has, if any, and those that come next.
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Queues>> {
         self.queues.iter().chain(self.next.as_ref().map(|next| &next.queues))
     }
 
-    /// Each of them, under its lock.
     pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Queue>> {
         self.all().flat_map(|queues| queues.each())
-    }
-
-    /// Whether a worker may still have streams in the queues before.
-    pub(super) fn has_stragglers(&self) -> bool {
-        self.before.strong_count() > 0
     }
 
     /// The queues that the disk has, which are made if it has none (disk.4).
@@ -231,11 +205,7 @@ impl Disk {
             past.add(&queues);
         }
         // By the paths of groups: their numbers may be others' by then.
-        for (id, group) in
-            state.groups.iter().map(|(id, group)| (*id, group)).chain([(GroupId::ROOT, &state.plan.root)])
-        {
-            past.leave(id, &group.path, Stats::default(), Duration::ZERO);
-        }
+        state.all_groups().for_each(|(id, group)| past.leave(id, &group.path, Figures::default()));
         past
     }
 
@@ -254,22 +224,12 @@ impl Disk {
 /// The form that a disk can be changed into.
 pub(crate) struct Possible(config::Disk);
 
-fn is_of_flushes(knob: &str) -> bool {
-    flush::Settings::INFO.iter().any(|info| info.name == knob)
-}
-
 /// The result of a worker's look at a disk's queues.
 pub(crate) struct Found {
     /// The number of the change; odd: the disk is frozen.
     pub(crate) epoch: u64,
     pub(crate) queues: Arc<Queues>,
     pub(crate) places: Arc<[Place]>,
-}
-
-impl Found {
-    pub(crate) const fn is_frozen(&self) -> bool {
-        self.epoch % 2 == 1
-    }
 }
 
 impl Disk {
@@ -288,27 +248,25 @@ impl Disk {
         let was = std::mem::replace(&mut state.plan.settings, settings);
         let Some(queues) = &state.queues else { return };
         let (plan, is) = (&state.plan, &state.plan.settings);
-        let names = |disk: &config::Disk, knob: &str| disk.set.iter().any(|(one, _)| one == knob);
-        let (of_flushes, own): (Vec<_>, Vec<_>) =
-            was.set.iter().map(|(knob, _)| knob).filter(|knob| !names(is, knob)).partition(|knob| is_of_flushes(knob));
-        // A tunable that is no longer set has its default again, which only a new scheduler gives its own tunables.
-        let anew = was.scheduler != is.scheduler || !own.is_empty();
-        let usual = flush::Settings::default();
-        let usual = |knob: &String| Some((knob.clone(), tunable::get(flush::Settings::TUNABLES, &usual, knob)?));
-        let changed = is.set.iter().filter(|one| anew || !was.set.contains(one)).cloned();
-        let changed: Vec<_> = of_flushes.into_iter().filter_map(usual).chain(changed).collect();
+        let is_new = was.scheduler != is.scheduler;
+        let changed = was.set.iter().chain(&is.set);
+        let changed = changed.filter(|one| is_new || !(was.set.contains(one) && is.set.contains(one)));
+        // A tunable that is no longer set has its default again; one of the scheduler before has no value.
+        let least = plan.least().expect("its settings were looked at before");
+        let values: Vec<_> = changed.filter_map(|(knob, _)| Some((knob, least.tunable(knob)?))).collect();
         let (depth, nr_requests) = plan.bounds();
         let turn = |queue: &mut Queue| {
             // Queues that go may have another scheduler.
-            let knows = |knob: &str| is_of_flushes(knob) || queue.settings().scheduler == is.scheduler;
-            for (knob, value) in changed.iter().filter(|(knob, _)| knows(knob)).collect::<Vec<_>>() {
-                queue.set_tunable(knob, value).expect("it was looked at before");
+            if queue.settings().scheduler == is.scheduler {
+                for (knob, value) in &values {
+                    queue.set_tunable(knob, value).expect("it was looked at before");
+                }
             }
         };
-        let fits = || state.all().all(|queues| queues.set_bounds(now, depth, nr_requests));
-        if !anew {
+        if !is_new {
             state.each().for_each(|mut queue| turn(&mut queue));
-            if (was.depth, was.nr_requests) == (is.depth, is.nr_requests) || fits() {
+            let is_same = (was.depth, was.nr_requests) == (is.depth, is.nr_requests);
+            if is_same || state.all().all(|queues| queues.set_bounds(now, depth, nr_requests)) {
                 return;
             }
         } else if state.next.is_none() && queues.is_one() && plan.has_one_queue() {
@@ -360,7 +318,6 @@ impl Disk {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Whether it passes from some queues to others.
     pub(crate) fn is_frozen(&self) -> bool {
         self.epoch() % 2 == 1
     }
@@ -496,17 +453,6 @@ mod tests {
         while queue.poll_finished(context).is_some() {}
         queue.remove_stream(stream);
         sent.is_some()
-    }
-
-    /// The counters of a group stand beside its present weight, though queues before counted under another one.
-    #[test]
-    fn the_past_of_a_group_goes_on_under_its_present_weight() {
-        let of = |weight| Group { weight: Weight::new(weight), ..Group::root() };
-        let mut all = vec![];
-        for weight in [100, 200] {
-            add_stats(&mut all, vec![(GroupId::ROOT, &of(weight), Stats::default())]);
-        }
-        assert_eq!(all.iter().map(|(_, group, _)| group.weight.get()).collect::<Vec<_>>(), [200]);
     }
 
     /// Changes its settings.
@@ -687,7 +633,7 @@ mod tests {
         let count = |disk: &Disk| {
             let mut flushes = 0;
             disk.counters(&mut |name, count| flushes += if name == "flushes_asked" { count } else { 0 });
-            (flushes, disk.stats_by_group().len())
+            (flushes, disk.stats_by_group(Instant::ZERO).len())
         };
         assert_eq!(count(&disk), (1, 1));
         assert!(!disk.leave(ContextId(1)));

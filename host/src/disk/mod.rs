@@ -31,11 +31,11 @@ use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fairlift_core::ceiling::{Bounds, Budget};
+use fairlift_core::ceiling::Bounds;
 use fairlift_core::learn::concurrency;
 use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::model::Character;
-use fairlift_core::queue::{self, Backing, Figures, Kept, Load, Settings};
+use fairlift_core::queue::{Backing, Figures, Kept, Load, Settings};
 use fairlift_core::stats::Stats;
 use fairlift_core::trace::Item;
 use fairlift_core::tunable;
@@ -47,8 +47,8 @@ use crate::config;
 use crate::device::Device;
 use crate::disk::blocks::Blocks;
 use crate::disk::gauge::Gauge;
+use disks::Bound;
 pub(crate) use disks::Disks;
-use disks::{Bound, GroupBounds};
 pub(crate) use handed::take;
 pub(crate) use handover::Past;
 use handover::State;
@@ -144,12 +144,20 @@ impl Disk {
 
     /// Its devices with a failed flush that is not acknowledged, and the error of each.
     pub(crate) fn flush_errors(&self) -> Vec<(Arc<dyn Device>, Errno)> {
+        self.look_at_flush_errors(|_, _| {})
+    }
+
+    fn look_at_flush_errors(&self, mut act: impl FnMut(&mut Queue, Sector)) -> Vec<(Arc<dyn Device>, Errno)> {
         let state = self.state();
         let Some(queues) = &state.queues else { return Vec::new() };
+        // Queues of several workers share what they remember.
         let mut queue = queues.of(ContextId(0));
-        (state.places.iter())
-            .filter_map(|place| Some((Arc::clone(place.device.as_ref()?), queue.flushes().error(place.start)?)))
-            .collect()
+        let error = |place: &Place| {
+            let failed = (Arc::clone(place.device.as_ref()?), queue.flushes().error(place.start)?);
+            act(&mut queue, place.start);
+            Some(failed)
+        };
+        state.places.iter().filter_map(error).collect()
     }
 
     /// Whether a device may be without what was written and flushed: a sync that succeeds proves nothing after one that failed (flush.7).
@@ -168,18 +176,7 @@ impl Disk {
 
     /// Takes note of all flush errors: later flushes succeed if the devices say so. Answers which were remembered.
     pub(crate) fn acknowledge_flush_errors(&self) -> Vec<(Arc<dyn Device>, Errno)> {
-        let state = self.state();
-        let mut noted = Vec::new();
-        for mut queue in state.queues.iter().flat_map(|queues| queues.each()) {
-            for (place, device) in state.places.iter().filter_map(|place| Some((place, place.device.as_ref()?))) {
-                // Queues of several workers share what they remember: the first finds it.
-                if let Some(errno) = queue.flushes().error(place.start) {
-                    queue.flushes().acknowledge(place.start);
-                    noted.push((Arc::clone(device), errno));
-                }
-            }
-        }
-        noted
+        self.look_at_flush_errors(|queue, start| queue.flushes().acknowledge(start))
     }
 
     /// Tells what all its queues counted, those included that are no more: [`fairlift_core::Queue::counters`], once for each.
@@ -231,35 +228,24 @@ impl Disk {
         lost
     }
 
-    /// The figures of each group here, except idle ones.
-    pub(crate) fn stats_by_group(&self) -> Vec<(Group, Stats)> {
+    /// The counters of each group here, except idle ones.
+    pub(crate) fn stats_by_group(&self, now: Instant) -> Vec<(Group, Stats)> {
+        let mut figures = self.figures(now);
         let state = self.state();
-        let mut all = state.past.stats.clone();
-        let queues = state.queues.iter().flat_map(|queues| queues.each());
-        queues.for_each(|queue| handover::add_stats(&mut all, queue.groups().stats_by_group()));
-        let busy = all.into_iter().filter(|(.., stats)| Op::ALL.iter().any(|op| stats.of(*op).ops > 0));
-        busy.map(|(_, group, stats)| (group, stats)).collect()
+        let groups = state.all_groups().filter_map(|(id, group)| Some((group.clone(), figures.remove(&id)?.stats)));
+        groups.collect()
     }
 
     /// The service of each group here up to now, except groups without any. A queue is taken for a few streams at a time,
     /// so that a disk with ten thousand tenants is looked at while it is served.
     pub(crate) fn figures(&self, now: Instant) -> BTreeMap<GroupId, Figures> {
-        let mut all = BTreeMap::<GroupId, Figures>::new();
-        let queues = {
+        let (mut all, queues) = {
             let state = self.state();
-            for (id, _, stats) in &state.past.stats {
-                all.entry(*id).or_default().stats.add(stats);
-            }
-            for (id, had) in &state.past.had {
-                all.entry(*id).or_default().had = *had;
-            }
-            state.queues.clone()
+            (state.past.groups.clone(), state.queues.clone())
         };
-        for (queues, number) in queues.iter().flat_map(|queues| (0..queues.count()).map(move |number| (queues, number)))
-        {
-            for (id, figures) in figures_of(now, || queues.nth(number)) {
-                all.entry(id).or_default().add(&figures);
-            }
+        if let Some(queues) = &queues {
+            let each = (0..queues.count()).flat_map(|number| figures_of(now, || queues.nth(number)));
+            each.for_each(|(id, figures)| all.entry(id).or_default().add(&figures));
         }
         let some = |figures: &Figures| figures.open > 0 || Op::ALL.iter().any(|op| figures.stats.of(*op).ops > 0);
         all.retain(|_, figures| some(figures));
@@ -270,42 +256,21 @@ impl Disk {
     pub(crate) fn figures_by_path(&self, now: Instant) -> BTreeMap<String, Figures> {
         let figures = self.figures(now);
         let state = self.state();
-        let paths: BTreeMap<_, _> = state.groups.iter().map(|(id, group)| (*id, &group.path)).collect();
         let mut all = BTreeMap::<String, Figures>::new();
-        for (id, figures) in figures {
-            if let Some(path) = paths.get(&id).copied().or((id == GroupId::ROOT).then_some(&state.plan.root.path)) {
-                all.entry(path.clone()).or_default().add(&figures);
+        for (id, group) in state.all_groups() {
+            if let Some(figures) = figures.get(&id) {
+                all.entry(group.path.clone()).or_default().add(figures);
             }
         }
         all
     }
 
-    /// What a group that has come again had here before.
-    pub(crate) fn began(&self, id: GroupId) -> Option<Figures> {
-        self.state().past.began(id).cloned()
-    }
-
-    /// The weights and bounds of groups, as its queues have them; a queue is locked for a few groups at a time.
-    pub(crate) fn bound(&self, groups: impl Iterator<Item = GroupId>) -> BTreeMap<GroupId, (Weight, Bounds)> {
-        let all = self.state().bounds.clone();
-        let Some(queues) = self.queues() else { return BTreeMap::new() };
-        let bounds_of = |queue: &Queue, id: GroupId| {
-            let weight = queue.groups().group(id)?.weight;
-            let queue::Bound { budget, floor, latency } = queue.bound(id)?;
-            let of_budget = |budget: &Arc<Budget>| {
-                all.get(&id).filter(|one| one.of_queue.budget.as_ref().is_some_and(|known| Arc::ptr_eq(known, budget)))
-            };
-            let ceiling = budget.as_ref().and_then(of_budget).map(|one| one.ceiling).unwrap_or_default();
-            Some((id, (weight, Bounds { ceiling, floor, latency })))
-        };
-        let groups: Vec<_> = groups.collect();
-        groups
-            .chunks(LOOK)
-            .flat_map(|some| {
-                let queue = queues.nth(0);
-                some.iter().filter_map(|id| bounds_of(&queue, *id)).collect::<Vec<_>>()
-            })
-            .collect()
+    /// The weights and bounds of its groups, and what those that have come again had here before.
+    pub(crate) fn bound(&self) -> BTreeMap<GroupId, (Weight, Bounds, Option<Figures>)> {
+        let state = self.state();
+        let bounds = |id| state.bounds.get(&id).map(Bound::bounds).unwrap_or_default();
+        let began = |id| state.past.began.get(&id).cloned();
+        state.all_groups().map(|(id, group)| (id, (group.weight, bounds(id), began(id)))).collect()
     }
 
     /// The activity of its queues, added up, and their number.
@@ -443,17 +408,6 @@ impl Disk {
         }
     }
 
-    /// Takes these bounds and no others; of groups that it does not have yet, once they come.
-    fn set_group_bounds(&self, now: Instant, bounds: &GroupBounds) {
-        let mut state = self.state();
-        let before = std::mem::replace(&mut state.bounds, bounds.clone());
-        let gone = before.keys().filter(|id| !bounds.contains_key(id)).map(|id| (*id, Bound::default()));
-        let changed = bounds.iter().filter(|(id, bound)| before.get(id) != Some(bound));
-        for (id, bound) in changed.map(|(id, bound)| (*id, bound.clone())).chain(gone) {
-            state.all().for_each(|queues| queues.bind(now, id, &bound));
-        }
-    }
-
     /// Binds a group, or does so no more; one that it does not have yet, once that comes.
     fn set_bound(&self, now: Instant, id: GroupId, bound: &Bound) {
         let mut state = self.state();
@@ -474,11 +428,10 @@ impl Disk {
     /// Removes a group, unless streams or groups are in it still; whether it went.
     pub(crate) fn remove_group(&self, now: Instant, id: GroupId) -> bool {
         let mut state = self.state();
-        if !state.groups.iter().any(|(one, _)| *one == id) {
-            return true;
-        }
+        let Some(place) = state.groups.iter().position(|(one, _)| *one == id) else { return true };
         let has_groups = state.groups.iter().any(|(_, group)| group.parent == Some(id));
-        if has_groups || state.has_stragglers() || state.each().any(|queue| queue.groups().has_streams(id)) {
+        let has_stragglers = state.before.strong_count() > 0;
+        if has_groups || has_stragglers || state.each().any(|queue| queue.groups().has_streams(id)) {
             return false;
         }
         let mut figures = Figures::default();
@@ -489,13 +442,11 @@ impl Disk {
             queue.remove_group(now, id).expect("nobody is in it");
         }
         let State { groups, past, .. } = &mut *state;
-        let gone = groups.extract_if(.., |(one, _)| *one == id).collect::<Vec<_>>();
-        for (_, group) in gone {
-            past.leave(id, &group.path, figures.stats.clone(), figures.had);
-            // It has come again while clients had the old one.
-            if let Some((id, again)) = groups.iter().find(|(_, one)| one.path == group.path) {
-                past.come(*id, again);
-            }
+        let (_, group) = groups.remove(place);
+        past.leave(id, &group.path, figures);
+        // It has come again while clients had the old one.
+        if let Some((id, again)) = groups.iter().find(|(_, one)| one.path == group.path) {
+            past.come(*id, again);
         }
         true
     }
@@ -620,7 +571,6 @@ impl Plan {
         // Workers with queues of their own flush the same devices (disk.3).
         let shared = others || !self.has_one_queue();
         Queues::new(now, &self.queue(places, shared), groups, &self.settings.set, self.settings.shared_tags)
-            .expect("its scheduler's settings were looked at before")
     }
 }
 

@@ -18,9 +18,7 @@ use super::{Disk, Disks};
 impl Disk {
     /// The groups, with the numbers by which queues know them.
     pub(crate) fn groups(&self) -> BTreeMap<String, GroupId> {
-        let state = self.state();
-        let root = (state.plan.root.path.clone(), GroupId::ROOT);
-        std::iter::once(root).chain(state.groups.iter().map(|(id, group)| (group.path.clone(), *id))).collect()
+        self.state().all_groups().map(|(id, group)| (group.path.clone(), id)).collect()
     }
 
     /// Of each group with a latency, whether it was missed in the last second; `None`: nothing was answered.

@@ -15,6 +15,7 @@ use super::tag_wait::TagWait;
 use crate::device::lane::Request;
 
 /// The traffic between a worker and the queue of a disk: bios and news above, requests and answers below.
+#[derive(Default)]
 pub(super) struct QueueIo {
     /// The streams of the front, by the numbers that it knows them by.
     pub(super) streams: Slab<Member>,
@@ -78,22 +79,12 @@ pub(super) struct Member {
 impl QueueIo {
     pub(super) fn with_capacity(depth: usize) -> Self {
         Self {
-            streams: Slab::new(),
-            open: 0,
-            timed_out: 0,
-            in_devices: 0,
-            moved: 0,
             backlog: VecDeque::with_capacity(256),
-            announced: 0,
             replied: Vec::with_capacity(64),
-            full: false,
             ended: Vec::with_capacity(depth),
-            cached: Vec::new(),
-            busy: Vec::new(),
             requests: Vec::with_capacity(depth),
             segments: Vec::with_capacity(depth * 4),
-            timeout: None,
-            tag_wait: None,
+            ..Self::default()
         }
     }
 

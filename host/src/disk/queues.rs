@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use fairlift_core::queue::{Settings, SharedTags};
 use fairlift_core::tags::DEPTH_MAX;
 use fairlift_core::time::us;
-use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Queue, tunable};
+use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Queue};
 
 use super::Bound;
 use crate::clock;
@@ -46,7 +46,7 @@ impl Queues {
         groups: &[(GroupId, Group)],
         set: &[(String, String)],
         share_tags: bool,
-    ) -> Result<Self, tunable::Error> {
+    ) -> Self {
         let count = if settings.scheduler.is_per_disk() { 1 } else { settings.contexts.into() }; // disk.2
         let depth = usize::from(settings.depth);
         let tags = (share_tags && count > 1).then(|| {
@@ -62,10 +62,12 @@ impl Queues {
             });
             let mut queue = Queue::new(Settings { tags: shared, ..settings.clone() });
             groups.iter().for_each(|(id, group)| queue.add_group(now, *id, group.clone()));
-            set.iter().try_for_each(|(name, value)| queue.set_tunable(name, value))?;
-            Ok(Mutex::new(queue))
+            for (name, value) in set {
+                queue.set_tunable(name, value).expect("the scheduler's settings were looked at before");
+            }
+            Mutex::new(queue)
         };
-        Ok(Self { list: (0..count).map(queue).collect::<Result<_, _>>()?, looks: may_spin(), tags })
+        Self { list: (0..count).map(queue).collect(), looks: may_spin(), tags }
     }
 
     /// Changes how many requests may be in flight in each, and how many may wait or be in flight; `false`, and nothing has changed, if
@@ -158,7 +160,7 @@ mod tests {
 
     fn queues(looks: bool) -> Queues {
         let settings = Settings::new(Kind::MqDeadline, Limits::new(1 << 20));
-        Queues { looks, ..Queues::new(Instant::ZERO, &settings, &[], &[], false).unwrap() }
+        Queues { looks, ..Queues::new(Instant::ZERO, &settings, &[], &[], false) }
     }
 
     /// queues.1: whether the other lets go while we look or long after, on one CPU or several.

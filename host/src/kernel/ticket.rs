@@ -78,14 +78,7 @@ impl Guest {
     /// The part that starts at `offset`, up to `bytes` long, piece by piece.
     fn part(&self, offset: usize, bytes: usize) -> impl Iterator<Item = libc::iovec> {
         assert!(offset + bytes <= self.len, "a segment beyond its memory");
-        let (mut skip, mut left) = (offset, bytes);
-        self.pieces.iter().filter_map(move |piece| {
-            let from = skip.min(piece.iov_len);
-            skip -= from;
-            let iov_len = left.min(piece.iov_len - from);
-            left -= iov_len;
-            (iov_len > 0).then(|| libc::iovec { iov_base: piece.iov_base.wrapping_byte_add(from), iov_len })
-        })
+        part(&self.pieces, offset, bytes)
     }
 
     pub(crate) fn slices(&self) -> impl Iterator<Item = VolatileSlice<'_>> {
@@ -97,6 +90,17 @@ impl Guest {
         // reference to it (ticket.2).
         self.part(offset, bytes).map(|piece| unsafe { VolatileSlice::new(piece.iov_base.cast(), piece.iov_len) })
     }
+}
+
+/// The part of some memory that starts at `skip`, up to `left` bytes long, piece by piece.
+pub(crate) fn part(pieces: &[libc::iovec], mut skip: usize, mut left: usize) -> impl Iterator<Item = libc::iovec> {
+    pieces.iter().filter_map(move |piece| {
+        let from = skip.min(piece.iov_len);
+        skip -= from;
+        let iov_len = left.min(piece.iov_len - from);
+        left -= iov_len;
+        (iov_len > 0).then(|| libc::iovec { iov_base: piece.iov_base.wrapping_byte_add(from), iov_len })
+    })
 }
 
 const NO_MEMORY: &str = "a read or write has memory until it is released";

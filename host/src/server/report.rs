@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fairlift_core::{Op, stats::Stats};
 
 use super::Shared;
+use crate::clock;
 use crate::device::Device;
 use crate::export::Export;
 use crate::sync::{Mutex, lock};
@@ -63,7 +64,7 @@ impl Shared {
     /// The service of each group on each disk since the start, one line each; its weight may have been another for most of that time.
     pub(crate) fn log_shares(&self) {
         for (_, disk) in self.backend.disks.all() {
-            let groups = disk.stats_by_group();
+            let groups = disk.stats_by_group(clock::now());
             let bytes = |stats: &Stats| Op::ALL.iter().map(|op| stats.of(*op).bytes).sum::<u64>();
             let all: u64 = groups.iter().map(|(_, stats)| bytes(stats)).sum();
             for (group, stats) in groups {

@@ -8,7 +8,6 @@ use fairlift_core::{Duration, Op};
 
 use super::syntax::{Faults, Rule, Then};
 
-/// The rules, and the number of requests that each has met.
 pub(super) struct Judge {
     seed: u64,
     rules: Vec<RuleState>,

@@ -18,9 +18,8 @@ pub(super) struct BeforeFaults {
     inner: Box<dyn Lane>,
     /// How often the rules had been changed when they were last looked at.
     seen: u64,
-    /// Requests that wait for their time, and the number that keeps those of one time apart.
-    delayed: BTreeMap<(Instant, u64), Delayed>,
-    number: u64,
+    /// Requests that wait for their time, by that and their tags.
+    delayed: BTreeMap<(Instant, u16), Delayed>,
     /// Requests that wait for other rules.
     hung: Vec<Delayed>,
     /// Requests with a part at the device.
@@ -37,7 +36,7 @@ struct Delayed {
 impl BeforeFaults {
     pub(super) fn new(device: Arc<BeforeDevice>, inner: Box<dyn Lane>) -> Self {
         let seen = device.changes.load(Ordering::Acquire);
-        Self { device, inner, seen, delayed: BTreeMap::new(), number: 0, hung: Vec::new(), short: Vec::new() }
+        Self { device, inner, seen, delayed: BTreeMap::new(), hung: Vec::new(), short: Vec::new() }
     }
 
     /// Lets the device do something, and makes of its answers what the client shall hear.
@@ -82,15 +81,13 @@ impl BeforeFaults {
                     } else if delay.as_nanos() == 0 {
                         self.strike(io, held, batch);
                     } else {
-                        self.number += 1;
-                        self.delayed.insert((now + delay, self.number), held);
+                        self.delayed.insert((now + delay, request.tag.0), held);
                     }
                 }
             }
         }
     }
 
-    /// The time of a request has come.
     fn strike(&mut self, io: &mut Io<'_>, held: Delayed, batch: &mut Batch) {
         let Delayed { request, segments, then } = held;
         match then {

@@ -107,10 +107,6 @@ impl BackingKind for Faulty {
     fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
         Ok(Arc::new(BeforeDevice::new(self, self.inner.kind().try_open(read_only, roots)?)))
     }
-
-    fn refused_as(&self) -> String {
-        self.inner.kind().refused_as()
-    }
 }
 
 /// Reads `RULES,inner=BACKING`: all that follows is the inner backing's. The rules themselves are read when it is known where they are.

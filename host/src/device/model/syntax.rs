@@ -1,6 +1,5 @@
 //! A modelled disk, as people write it: `sim:PROFILE[,size=SIZE][,parameter=VALUE…]`.
 
-use std::fmt;
 use std::sync::Arc;
 
 use fairlift_core::model::Model;
@@ -8,11 +7,11 @@ use fairlift_core::units::show_size;
 
 use super::Modelled;
 use crate::device::Device;
-use crate::device::backing::{About, BackingKind, Sharing, Syntax};
+use crate::device::backing::{About, BackingKind, Opaque, Sharing, Syntax};
 use crate::device::roots::Roots;
 
 /// RAM that takes as long as a modelled disk would.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sim {
     /// The model, as the user wrote it: `sata-7200,size=100G`.
     pub name: String,
@@ -22,18 +21,8 @@ pub struct Sim {
     pub model: Factory,
 }
 
-/// Two of one text are alike, though each is made by itself.
-impl PartialEq for Sim {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
-
-impl Eq for Sim {}
-
 /// Makes the model of a [`Sim`]: each time that the backing is opened, a new one, at rest.
-#[derive(Clone)]
-pub struct Factory(Arc<dyn Fn() -> Box<dyn Model> + Send + Sync>);
+pub type Factory = Opaque<Arc<dyn Fn() -> Box<dyn Model> + Send + Sync>>;
 
 impl Factory {
     /// A factory that calls `build`.
@@ -45,12 +34,6 @@ impl Factory {
     #[must_use]
     pub fn build(&self) -> Box<dyn Model> {
         (self.0)()
-    }
-}
-
-impl fmt::Debug for Factory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Factory")
     }
 }
 
@@ -72,7 +55,7 @@ impl BackingKind for Sim {
     }
 
     fn sharing(&self, disk: Option<usize>) -> Sharing {
-        disk.map_or(Sharing::None, |disk| Sharing::OnDisk(disk, self.name.clone()))
+        disk.map_or(Sharing::None, |disk| Sharing::Name(format!("sim:{} on disk {disk}", self.name)))
     }
 
     fn open(&self, _read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {

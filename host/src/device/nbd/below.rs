@@ -26,15 +26,14 @@ use crate::device::handed::OpenFile;
 use crate::device::lane::{Address, Lane};
 use crate::device::{Device, Facts, Fault, Store};
 use crate::sync::{Mutex, lock};
-use crate::wire::nbd::FLAG_ROTATIONAL;
 use crate::wire::nbd::greeting::Offer;
+use crate::wire::nbd::{Command, FLAG_ROTATIONAL};
 
 /// How long a read may take. Chosen: as an export's requests (`io_timeout`) by default.
 const ANSWER: Duration = Duration::from_secs(30);
 /// The largest block that a server may ask for: an overlay reads blocks of this.
 const BLOCK_MAX: u32 = 4096;
 
-/// An export of another server, to be read.
 pub(super) struct RemoteBase {
     nbd: Nbd,
     offer: Offer,
@@ -120,7 +119,7 @@ impl RemoteBase {
         let end = Instant::now() + Duration::from_nanos(self.nbd.reconnect.as_nanos());
         loop {
             let answer = self.take().and_then(|mut one| {
-                let answer = one.read(at, into, ANSWER);
+                let answer = one.ask(Command::Read, at, into, ANSWER);
                 self.give_back(answer.is_ok().then_some(one));
                 answer
             });

@@ -123,17 +123,14 @@ pub(super) fn connect(nbd: &Nbd, within: Duration) -> Result<Established, String
             let of = nbd.tls.as_ref().expect("TLS is asked for where it is wanted");
             let name = ServerName::try_from(of.name.clone())
                 .map_err(|_| format!("\"{}\" is no name that a certificate can have", of.name))?;
-            let config = (of.load)(&of.certificates)?;
+            let config = (of.load.0)(&of.certificates)?;
             let new = ClientConnection::new(config, name).map_err(|error| format!("TLS: {error}"))?;
+            let new = tls.insert(Box::new(new));
+            new.set_buffer_limit(None); // what is put in is taken out at once
             greeting.tls_established(&mut out);
-            let mut new = Box::new(new);
-            timed.send(Some(&mut new), &mut out)?;
-            tls = Some(new);
+            timed.send(Some(new), &mut out)?;
         }
     };
-    if let Some(tls) = &mut tls {
-        tls.set_buffer_limit(None); // what is put in is taken out at once
-    }
     timed.set_timeout(None).map_err(|error| error.to_string())?;
     if !is_local {
         tune(&timed.socket);
@@ -194,23 +191,11 @@ fn tune(socket: &TcpStream) {
 }
 
 impl Established {
-    /// Asks something that has no payload, and waits for the answer.
-    ///
-    /// # Errors
-    /// There is no answer in time, or it is an error.
-    pub(super) fn flush(&mut self, within: Duration) -> io::Result<()> {
-        self.ask(Command::Flush, 0, &mut [], within)?.map_err(|errno| io::Error::from_raw_os_error(errno.0))
-    }
-
-    /// Reads, and waits for the answer.
+    /// Asks for a read, or something that has no payload, and waits for the answer.
     ///
     /// # Errors
     /// There is no answer in time, and the connection is of no use any more.
-    pub(super) fn read(&mut self, at: u64, into: &mut [u8], within: Duration) -> io::Result<Result<(), Errno>> {
-        self.ask(Command::Read, at, into, within)
-    }
-
-    fn ask(
+    pub(super) fn ask(
         &mut self,
         command: Command,
         offset: u64,
@@ -255,7 +240,6 @@ impl Established {
     }
 }
 
-/// How the one request ended, and the memory of a read.
 struct OneAnswer<'a> {
     into: &'a mut [u8],
     result: Option<Result<(), Errno>>,

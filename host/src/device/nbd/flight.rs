@@ -1,8 +1,9 @@
 //! A request on its way to another server and back.
 
-use fairlift_core::{ContextId, Errno, Flags, Instant, Op, Outcome, Tag};
+use fairlift_core::{ContextId, Errno, Flags, Instant, Op, Tag};
 
 use super::ledger::{Given, Promise};
+use crate::kernel::ticket::part;
 use crate::wire::nbd::answers::Awaited;
 use crate::wire::nbd::{CMD_FLAG_FAST_ZERO, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE, Command, RequestHeader};
 
@@ -63,11 +64,6 @@ impl Flight {
         matches!(self.ask, Ask::Op(Op::Write | Op::WriteZeroes | Op::Discard, _))
     }
 
-    /// Whether what it has done can be lost until it is flushed.
-    pub(super) fn owes_flush(&self) -> bool {
-        self.changes_data() && !self.flags.contains(Flags::FUA)
-    }
-
     pub(super) const fn awaited(&self) -> Awaited {
         match self.ask {
             Ask::Op(Op::Read, _) => Awaited::Read { at: self.at, len: self.bytes },
@@ -102,28 +98,6 @@ impl Flight {
 
     /// The memory from a byte on, piece by piece.
     pub(super) fn memory(&self, from: u64, bytes: u64) -> impl Iterator<Item = libc::iovec> {
-        let (mut skip, mut left) = (from as usize, bytes as usize);
-        self.iovecs.iter().filter_map(move |piece| {
-            let before = skip.min(piece.iov_len);
-            skip -= before;
-            let iov_len = left.min(piece.iov_len - before);
-            left -= iov_len;
-            (iov_len > 0).then(|| libc::iovec { iov_base: piece.iov_base.wrapping_byte_add(before), iov_len })
-        })
-    }
-
-    /// How it ends, as an answer for another worker.
-    pub(super) fn answer(self, result: Result<(), Errno>) -> super::Answer {
-        match self.ask {
-            Ask::Op(_, tag) => super::Answer::Ended(tag, outcome(result)),
-            Ask::Map { ticket, .. } => super::Answer::Mapped(ticket, result.map(|()| self.here.runs)),
-        }
-    }
-}
-
-pub(super) fn outcome(result: Result<(), Errno>) -> Outcome {
-    match result {
-        Ok(()) => Outcome::Done,
-        Err(errno) => Outcome::Failed(errno),
+        part(&self.iovecs, from as usize, bytes as usize)
     }
 }

@@ -7,11 +7,10 @@ use std::sync::atomic::Ordering;
 use fairlift_core::queue::Segment;
 use fairlift_core::{ContextId, Duration, Errno, Flags, Instant, Op, Outcome};
 
-use super::connect::Established;
-use super::flight::{Ask, Flight, Here, outcome};
+use super::flight::{Ask, Flight, Here};
 use super::ledger::{Birth, End, Promise, Worth, is_asked_again};
 use super::socket::{AnsweredSlots, Connection, Doing, Look};
-use super::{Answer, Remote, Shared};
+use super::{Remote, Shared};
 use crate::device::gather::Gather;
 use crate::device::lane::{Address, Completed, Io, Lane, Map, Request, each, list_memory};
 use crate::kernel::notify::Notifiers;
@@ -27,8 +26,8 @@ pub(super) struct OnRemote {
     /// Says that the device is in use.
     _device: Arc<Remote>,
     address: Address,
-    /// Known from the first turn on.
     me: ContextId,
+    /// Known from the first turn on.
     notifiers: Option<Arc<Notifiers>>,
     /// Slots that are ours, and those of them that have a connection.
     slots: Vec<usize>,
@@ -56,7 +55,7 @@ impl OnRemote {
             shared,
             _device: device,
             address,
-            me: ContextId(0),
+            me: address.worker,
             notifiers: None,
             slots: Vec::new(),
             connections: Vec::new(),
@@ -79,10 +78,9 @@ impl OnRemote {
     /// It is `now`. At the first turn: takes its own letters (remote.2).
     fn turn(&mut self, io: &mut Io<'_>, now: Instant) {
         self.now = now;
-        if self.notifiers.is_some() || self.shared.is_awaited.load(Ordering::Acquire) {
+        if self.notifiers.is_some() || self.shared.is_awaited() {
             return;
         }
-        self.me = io.context;
         self.notifiers = Some(Arc::clone(io.notifiers));
         for slot in (usize::from(self.me.0)..self.shared.slots).step_by(io.notifiers.workers()) {
             self.claim(io, slot);
@@ -97,31 +95,32 @@ impl OnRemote {
             return owner;
         }
         owners[slot].owner = Some(self.me);
-        self.slots.push(slot);
-        let parked = owners[slot].parked.take();
         drop(owners);
-        match parked {
-            Some((made, birth)) => self.connected(io, slot, made, birth),
-            None => {
-                if self.connections.is_empty() {
-                    self.without_since.get_or_insert(self.now);
-                }
-                self.shared.want(slot, io.notifiers);
+        self.slots.push(slot);
+        if !self.take_parked(io, slot) {
+            if self.connections.is_empty() {
+                self.without_since.get_or_insert(self.now);
             }
+            shared.want(slot, io.notifiers);
         }
         self.me
     }
 
-    fn connected(&mut self, io: &mut Io<'_>, slot: usize, made: Established, birth: Birth) {
-        if self.connections.iter().any(|connection| connection.slot == slot) {
-            return self.shared.leave(made, birth); // there is one already
-        }
+    /// Takes the connection that was made for a slot of ours, if there is one.
+    fn take_parked(&mut self, io: &mut Io<'_>, slot: usize) -> bool {
+        let parked = lock(&self.shared.owners)[slot].parked.take();
+        let Some((made, birth)) = parked else { return false };
         let mut connection = Connection::new(slot, made, birth);
         if !self.is_leaving {
             connection.watch(io.ring, self.address);
         }
         self.connections.push(connection);
         self.without_since = None;
+        self.place_waiting(io);
+        true
+    }
+
+    fn place_waiting(&mut self, io: &mut Io<'_>) {
         for flight in std::mem::take(&mut self.waiting) {
             self.place(io, flight);
         }
@@ -148,12 +147,8 @@ impl OnRemote {
             drop(owners);
             return self.send_by(io, slot, flight); // it has left meanwhile
         }
-        let of = flight.worker;
-        self.handed -= usize::from(of != self.me);
-        shared.mail.tell(owner, |letters| match of == owner {
-            true => letters.answers.push(Answer::Back(flight)),
-            false => letters.handed.push(flight),
-        });
+        self.handed -= usize::from(flight.worker != self.me);
+        shared.mail.tell(owner, |letters| letters.handed.push(flight));
         self.wake |= 1 << owner.0;
     }
 
@@ -196,40 +191,33 @@ impl OnRemote {
 
     /// A request is over: tells whoever asked.
     fn finish(&mut self, io: &mut Io<'_>, flight: Flight, result: Result<(), Errno>) {
-        if flight.worker != self.me {
+        let worker = flight.worker;
+        if worker != self.me {
             self.handed -= 1;
-            let worker = flight.worker;
-            self.shared.mail.tell(worker, |letters| letters.answers.push(flight.answer(result)));
+            self.shared.mail.tell(worker, |letters| letters.ended.push((flight, result)));
             self.wake |= 1 << worker.0;
             return;
         }
-        let answer = flight.answer(result);
-        self.hear(io, answer);
-    }
-
-    /// The fate of a request of our own.
-    fn hear(&mut self, io: &mut Io<'_>, answer: Answer) {
-        match answer {
-            Answer::Back(flight) => return self.route(io, flight),
-            Answer::Ended(tag, outcome) => io.ended.push((tag, outcome)),
-            Answer::Mapped(ticket, Ok(runs)) => {
-                io.tickets[ticket].memory = Memory::Map(runs);
-                io.mapped.push((ticket, Outcome::Done));
-            }
-            Answer::Mapped(ticket, Err(errno)) => io.mapped.push((ticket, outcome(Err(errno)))),
-        }
         self.own -= 1;
+        let outcome = result.map_or_else(Outcome::Failed, |()| Outcome::Done);
+        match flight.ask {
+            Ask::Op(_, tag) => io.ended.push((tag, outcome)),
+            Ask::Map { ticket, .. } => {
+                if result.is_ok() {
+                    io.tickets[ticket].memory = Memory::Map(flight.here.runs);
+                }
+                io.mapped.push((ticket, outcome));
+            }
+        }
     }
 
     /// Goes on with the answers of a connection.
     fn conclude(&mut self, io: &mut Io<'_>, index: usize) {
-        let mut ended = std::mem::take(&mut self.ended);
-        if ended.is_empty() {
+        if self.ended.is_empty() {
             return;
         }
-        let shared = Arc::clone(&self.shared);
-        let volatile = shared.is_volatile();
-        let (mut flights, mut elsewhere) = (Vec::with_capacity(ended.len()), Vec::new());
+        let volatile = self.shared.is_volatile();
+        let mut ended = std::mem::take(&mut self.ended);
         for (slot, mut result) in ended.drain(..) {
             let connection = &mut self.connections[index];
             let flight = connection.take_ended(slot);
@@ -240,38 +228,31 @@ impl OnRemote {
                 self.place(io, flight);
                 continue;
             }
-            if result.is_ok() && volatile && flight.owes_flush() {
-                lock(&shared.ledger).wrote(flight.here.given);
+            if result.is_ok() && volatile && flight.changes_data() && !flight.flags.contains(Flags::FUA) {
+                lock(&self.shared.ledger).wrote(flight.here.given);
             }
             if let (Ok(()), Some(promise)) = (result, flight.promise) {
                 match self.judge(index, promise) {
                     Worth::Believed => {}
                     Worth::AskAt(_, slot) => {
-                        elsewhere.push((slot, flight));
+                        self.send_by(io, slot, flight);
                         continue;
                     }
                     Worth::Lost => {
                         tracing::error!(
-                            uri = shared.nbd.uri,
+                            uri = self.shared.nbd.uri,
                             "a flush fails: writes were answered before a connection was lost, and may be lost with it"
                         );
                         result = Err(Errno::EIO); // ledger.2
                     }
                 }
             }
-            flights.push((flight, result));
+            self.finish(io, flight, result);
         }
         self.ended = ended;
         self.look_for_usable();
-        for (slot, flight) in elsewhere {
-            self.send_by(io, slot, flight);
-        }
-        for (flight, result) in flights {
-            self.finish(io, flight, result);
-        }
     }
 
-    /// The worth of a flush that a connection has answered.
     fn judge(&self, index: usize, promise: Promise) -> Worth {
         let mut ledger = lock(&self.shared.ledger);
         loop {
@@ -289,7 +270,6 @@ impl OnRemote {
 
     // ---- what becomes of connections ----
 
-    /// Takes note if there is no connection that can be used.
     fn look_for_usable(&mut self) {
         if !self.connections.iter().any(Connection::is_usable) {
             self.without_since.get_or_insert(self.now);
@@ -323,9 +303,7 @@ impl OnRemote {
                 self.waiting.push_front(flight);
             }
             if self.connections.iter().any(Connection::is_usable) {
-                for flight in std::mem::take(&mut self.waiting) {
-                    self.place(io, flight);
-                }
+                self.place_waiting(io);
             }
         }
     }
@@ -334,7 +312,7 @@ impl OnRemote {
     fn look_at_clock(&mut self, io: &mut Io<'_>) {
         let now = self.now;
         for connection in &mut self.connections {
-            if connection.due().is_some_and(|due| due <= now) {
+            if connection.is_late(now) {
                 connection.break_off(End::Cut, "a request was not answered in time (io_timeout)");
             }
         }
@@ -356,19 +334,19 @@ impl OnRemote {
     /// Reads what others have written to us.
     fn read_letters(&mut self, io: &mut Io<'_>) {
         let Some(letters) = self.shared.mail.take(self.me) else { return };
-        for (slot, made, birth) in letters.established {
-            if self.slots.contains(&slot) {
-                self.connected(io, slot, made, birth);
-            } else {
-                self.shared.park(&mut lock(&self.shared.owners), slot, made, birth);
-            }
+        for index in 0..if letters.is_connected { self.slots.len() } else { 0 } {
+            self.take_parked(io, self.slots[index]);
         }
         for flight in letters.handed {
-            self.handed += 1;
-            self.place(io, flight);
+            if flight.worker == self.me {
+                self.route(io, flight);
+            } else {
+                self.handed += 1;
+                self.place(io, flight);
+            }
         }
-        for answer in letters.answers {
-            self.hear(io, answer);
+        for (flight, result) in letters.ended {
+            self.finish(io, flight, result);
         }
     }
 
@@ -401,13 +379,7 @@ impl OnRemote {
         }
     }
 
-    fn take(&mut self, io: &mut Io<'_>, now: Instant, mut flight: Flight, patience: Duration) {
-        (flight.since, flight.deadline) = (now, now + patience);
-        self.own += 1;
-        self.route(io, flight);
-    }
-
-    fn flight(&self, ask: Ask, flags: Flags, at: u64, bytes: u64) -> Flight {
+    fn flight(&self, ask: Ask, flags: Flags, at: u64, bytes: u64, patience: Duration) -> Flight {
         Flight {
             worker: self.me,
             ask,
@@ -415,8 +387,8 @@ impl OnRemote {
             at,
             bytes,
             iovecs: Vec::new(),
-            since: Instant::ZERO,
-            deadline: Instant::MAX,
+            since: self.now,
+            deadline: self.now + patience,
             promise: None,
             is_passed_on: false,
             here: Here::default(),
@@ -430,9 +402,14 @@ impl Lane for OnRemote {
         let size = self.shared.size.load(Ordering::Relaxed);
         for (request, segments) in each(requests, segments) {
             let Request { tag, op, flags, at, bytes, .. } = *request;
+            let io_timeout = self.address.io_timeout;
+            let patience = match op {
+                Op::Flush => Duration::from_nanos(io_timeout.as_nanos().saturating_mul(FLUSH_PATIENCE)),
+                Op::Read | Op::Write | Op::Discard | Op::WriteZeroes => io_timeout,
+            };
             // The server's last sector may not be whole: what is beyond its end reads as zeroes, and is not written.
             let within = if op == Op::Flush { 0 } else { bytes.min(size.saturating_sub(at)) };
-            let mut flight = self.flight(Ask::Op(op, tag), flags, at, within);
+            let mut flight = self.flight(Ask::Op(op, tag), flags, at, within, patience);
             if op == Op::Flush {
                 flight.at = 0;
                 flight.promise = Some(lock(&self.shared.ledger).promise());
@@ -440,16 +417,12 @@ impl Lane for OnRemote {
             if op.has_payload() {
                 list_memory(io.tickets, segments, op, within, &mut flight.iovecs);
             }
-            let io_timeout = self.address.io_timeout;
-            let patience = match op {
-                Op::Flush => Duration::from_nanos(io_timeout.as_nanos().saturating_mul(FLUSH_PATIENCE)),
-                Op::Read | Op::Write | Op::Discard | Op::WriteZeroes => io_timeout,
-            };
             if flags.contains(Flags::FAST) && op == Op::WriteZeroes && !self.shared.offer.has(FLAG_SEND_FAST_ZERO) {
                 io.ended.push((tag, Outcome::Failed(Errno::ENOTSUP)));
                 continue;
             }
-            self.take(io, now, flight, patience);
+            self.own += 1;
+            self.route(io, flight);
         }
         io.launch = true;
     }
@@ -457,8 +430,10 @@ impl Lane for OnRemote {
     fn map(&mut self, io: &mut Io<'_>, now: Instant, map: Map) {
         self.turn(io, now);
         let Map { ticket, at, bytes, most } = map;
-        let flight = self.flight(Ask::Map { ticket, most }, Flags::NONE, at, bytes.min(RUNS_MAX));
-        self.take(io, now, flight, self.address.io_timeout);
+        let (ask, patience) = (Ask::Map { ticket, most }, self.address.io_timeout);
+        let flight = self.flight(ask, Flags::NONE, at, bytes.min(RUNS_MAX), patience);
+        self.own += 1;
+        self.route(io, flight);
         self.go_on(io);
     }
 
@@ -522,7 +497,7 @@ impl Lane for OnRemote {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        if self.is_to_unwatch || self.notifiers.is_none() && !self.shared.is_awaited.load(Ordering::Acquire) {
+        if self.is_to_unwatch || self.notifiers.is_none() && !self.shared.is_awaited() {
             return Some(Instant::ZERO);
         }
         let connections = self.connections.iter().filter_map(Connection::due);
@@ -553,17 +528,13 @@ impl Drop for OnRemote {
         for connection in self.connections.drain(..) {
             let (slot, birth) = (connection.slot, connection.birth);
             match connection.into_idle() {
-                Some((idle, birth)) => self.shared.park(&mut owners, slot, idle, birth),
+                Some(idle) => owners[slot].park(idle, birth),
                 None => lock(&self.shared.ledger).lost(birth),
             }
         }
-        let letters = self.shared.mail.take(self.me).unwrap_or_default();
-        for (slot, made, birth) in letters.established {
-            self.shared.park(&mut owners, slot, made, birth);
-        }
-        for flight in letters.handed {
+        for flight in self.shared.mail.take(self.me).unwrap_or_default().handed {
             let worker = flight.worker;
-            self.shared.mail.tell(worker, |letters| letters.answers.push(Answer::Back(flight)));
+            self.shared.mail.tell(worker, |letters| letters.handed.push(flight));
             notifiers.ring_bell(worker);
         }
     }

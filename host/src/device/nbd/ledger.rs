@@ -94,7 +94,6 @@ impl Ledger {
         self.owed.entry(given.0).or_insert((self.answered, 0)).1 = self.answered;
     }
 
-    /// Whether there are writes that have not been flushed.
     pub(super) fn is_owed(&self) -> bool {
         !self.owed.is_empty()
     }

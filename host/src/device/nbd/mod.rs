@@ -32,7 +32,7 @@ use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use fairlift_core::record::Record;
-use fairlift_core::{ContextId, Errno, Limits, Outcome, Sector, Tag};
+use fairlift_core::{ContextId, Errno, Limits, Sector};
 
 use super::handed::{Links, OpenFile};
 use super::lane::{Address, Lane};
@@ -42,7 +42,7 @@ use crate::kernel::notify::Notifiers;
 use crate::sync::{Mutex, lock};
 use crate::wire::nbd::greeting::Offer;
 use crate::wire::nbd::{
-    FLAG_CAN_MULTI_CONN, FLAG_READ_ONLY, FLAG_ROTATIONAL, FLAG_SEND_FAST_ZERO, FLAG_SEND_FLUSH, FLAG_SEND_FUA,
+    Command, FLAG_CAN_MULTI_CONN, FLAG_READ_ONLY, FLAG_ROTATIONAL, FLAG_SEND_FAST_ZERO, FLAG_SEND_FLUSH, FLAG_SEND_FUA,
     FLAG_SEND_TRIM, FLAG_SEND_WRITE_ZEROES,
 };
 use connect::{Established, connect};
@@ -88,9 +88,8 @@ struct Shared {
     wanted: mpsc::Sender<Wanted>,
     to_make: Arc<Mutex<mpsc::Receiver<Wanted>>>,
     has_connector: AtomicBool,
-    /// Sockets of the previous server, until it has told what they are; and whether it has yet to (link.1).
+    /// Sockets of the previous server, until it has told what they are (link.1).
     handed: Mutex<Option<over::Sockets>>,
-    is_awaited: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -113,28 +112,21 @@ struct Latest {
 }
 
 impl ConnectionSlot {
-    /// Takes note of its latest connection.
-    fn keep(&mut self, birth: Birth, made: &Established) {
+    /// Has a connection that nobody uses now.
+    fn park(&mut self, made: Established, birth: Birth) {
         self.latest = Some(Latest { birth, socket: Arc::downgrade(&made.socket), offer: made.offer.clone() });
+        self.parked = Some((made, birth));
     }
 }
 
 #[derive(Default)]
 struct Letters {
-    /// Requests that others hand over.
+    /// Requests that others hand over, and its own that come back: the other one could not ask for them.
     handed: Vec<Flight>,
-    /// Answers to requests that it has handed over.
-    answers: Vec<Answer>,
-    /// Connections that were made for it.
-    established: Vec<(usize, Established, Birth)>,
-}
-
-/// The fate of a request that was handed over.
-enum Answer {
-    Ended(Tag, Outcome),
-    Mapped(usize, Result<Vec<(u64, bool)>, Errno>),
-    /// The other one cannot: it is asked again.
-    Back(Flight),
+    /// The ends of requests that it has handed over.
+    ended: Vec<(Flight, Result<(), Errno>)>,
+    /// A connection was made for one of its slots, and is parked there.
+    is_connected: bool,
 }
 
 /// The slot of a connection that is to be made, and how its worker is told.
@@ -181,9 +173,7 @@ impl Remote {
         let mut ledger = Ledger::default();
         let mut owners: Vec<ConnectionSlot> = (0..slots).map(|_| ConnectionSlot::default()).collect();
         if let Some(first) = first {
-            let birth = ledger.born(0);
-            owners[0].keep(birth, &first);
-            owners[0].parked = Some((first, birth));
+            owners[0].park(first, ledger.born(0));
         }
         let since = SystemTime::now();
         let (wanted, to_make) = mpsc::channel();
@@ -200,7 +190,6 @@ impl Remote {
             wanted,
             to_make: Arc::new(Mutex::new(to_make)),
             has_connector: AtomicBool::new(false),
-            is_awaited: AtomicBool::new(handed.is_some()),
             handed: Mutex::new(handed),
             state: Mutex::new(State { lost: Vec::new(), since, why: String::new(), losses: 0 }),
         });
@@ -250,19 +239,6 @@ impl Shared {
             tracing::error!(uri = self.nbd.uri, %error, "no thread can be made to connect: tried again for the next connection");
             self.has_connector.store(false, Ordering::Release);
         }
-    }
-
-    /// Keeps a connection that nobody uses now.
-    fn park(&self, owners: &mut [ConnectionSlot], slot: usize, made: Established, birth: Birth) {
-        if let Some((before, birth)) = owners[slot].parked.replace((made, birth)) {
-            self.leave(before, birth);
-        }
-    }
-
-    /// Ends a connection that nobody needs.
-    fn leave(&self, made: Established, birth: Birth) {
-        lock(&self.ledger).lost(birth);
-        made.leave();
     }
 
     /// A slot has lost its connection, or could not get one.
@@ -320,17 +296,14 @@ fn connect_all(shared: &Weak<Shared>, wanted: &mpsc::Receiver<Wanted>) {
             Ok(made) => {
                 (last, pause) = (Some(Instant::now()), PAUSE.0);
                 shared.found(slot);
-                // The worker may have left meanwhile, and another one may have taken its slot (remote.2).
                 let mut owners = lock(&shared.owners);
-                owners[slot].is_wanted = false;
                 let birth = lock(&shared.ledger).born(slot);
-                owners[slot].keep(birth, &made);
-                match owners[slot].owner {
-                    Some(owner) => {
-                        shared.mail.tell(owner, |letters| letters.established.push((slot, made, birth)));
-                        notifiers.ring_bell(owner);
-                    }
-                    None => shared.park(&mut owners, slot, made, birth),
+                owners[slot].is_wanted = false;
+                owners[slot].park(made, birth);
+                // The worker may have left meanwhile, and another one may have taken its slot (remote.2).
+                if let Some(owner) = owners[slot].owner {
+                    shared.mail.tell(owner, |letters| letters.is_connected = true);
+                    notifiers.ring_bell(owner);
                 }
             }
             Err(why) => {
@@ -415,9 +388,11 @@ impl Device for Remote {
         };
         let (mut connection, birth) = oldest.ok_or_else(lost)?;
         let promise = lock(&self.shared.ledger).promise();
-        let flushed = connection.flush(Duration::from_secs(30));
+        let answer = connection.ask(Command::Flush, 0, &mut [], Duration::from_secs(30));
+        let flushed = answer.and_then(|answer| answer.map_err(|errno| io::Error::from_raw_os_error(errno.0)));
         let worth = flushed.is_ok().then(|| lock(&self.shared.ledger).flushed(birth, promise));
-        self.shared.leave(connection, birth);
+        lock(&self.shared.ledger).lost(birth);
+        connection.leave();
         flushed?;
         if worth == Some(Worth::Believed) { Ok(()) } else { Err(lost()) }
     }

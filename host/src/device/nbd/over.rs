@@ -29,11 +29,9 @@ use crate::device::handed::{Links, OpenFile};
 use crate::sync::lock;
 use crate::wire::nbd::greeting::Offer;
 
-/// The parts of records.
 const OFFER: &str = "offer";
 const CONNECTED: &str = "connected";
 
-/// A connection that goes over.
 #[derive(Serialize, Deserialize)]
 struct LivingLink {
     slot: usize,
@@ -111,35 +109,40 @@ impl Shared {
 
     /// The same at the other server, before its first request.
     pub(super) fn take_on(&self, says: &mut Record) -> Result<(), String> {
-        let Some(mut sockets) = lock(&self.handed).take() else {
+        let mut handed = lock(&self.handed);
+        let Some(sockets) = &mut *handed else {
             // It has connected by itself.
             return if self.is_volatile() { Err("its connections were not handed over".into()) } else { Ok(()) };
         };
         let Connected { size, losses, ledger, connections } = says.need(CONNECTED).map_err(|why| why.to_string())?;
-        let handed: Vec<_> = connections.iter().map(|one| (one.birth, one.slot)).collect();
-        if !ledger.is_possible() || handed != ledger.alive() || handed.iter().any(|(_, slot)| *slot >= self.slots) {
+        let living: Vec<_> = connections.iter().map(|one| (one.birth, one.slot)).collect();
+        if !ledger.is_possible() || living != ledger.alive() || living.iter().any(|(_, slot)| *slot >= self.slots) {
             return Err("the state of its connections is impossible".into());
         }
         let is_local = matches!(self.nbd.address, syntax::NbdAddress::Unix(_));
-        let mut owners = lock(&self.owners);
-        for LivingLink { slot, birth, socket, offer } in connections {
+        let made = connections.into_iter().map(|LivingLink { slot, birth, socket, offer }| {
             let at = sockets.iter().position(|(there, _)| *there == socket);
             let at = at.ok_or("its connections have changed since the offer; try again in a moment")?;
             let socket = Arc::new(sockets.swap_remove(at).1);
-            let made = Established { socket, tls: None, offer, is_local };
-            owners[slot].keep(birth, &made);
-            owners[slot].parked = Some((made, birth));
-        }
+            Ok((slot, Established { socket, tls: None, offer, is_local }, birth))
+        });
+        // All or none is parked: from then on, the end of this server would be told to the other one (link.1).
+        let made = made.collect::<Result<Vec<_>, String>>()?;
+        let mut owners = lock(&self.owners);
+        made.into_iter().for_each(|(slot, made, birth)| owners[slot].park(made, birth));
         *lock(&self.ledger) = ledger;
-        drop(owners);
         self.size.fetch_max(size, Ordering::Relaxed);
         lock(&self.state).losses = losses;
-        self.is_awaited.store(false, Ordering::Release);
+        *handed = None;
         Ok(())
+    }
+
+    /// Whether the previous server has yet to tell the state of its connections.
+    pub(super) fn is_awaited(&self) -> bool {
+        lock(&self.handed).is_some()
     }
 }
 
-/// Sockets by their numbers.
 pub(super) type Sockets = Vec<(u64, OwnedFd)>;
 
 /// The sockets of an offer, and their first negotiated state.
@@ -244,10 +247,11 @@ mod tests {
     /// link.2
     #[test]
     fn a_connection_that_came_or_was_told_wrongly_after_the_offer_makes_the_hand_over_fail() {
-        let ((one, _far), (other, _)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        let ((one, mut far), (other, _)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
         let why = |says: &mut Record| offered(&[&one]).take_on(says).unwrap_err();
         assert!(why(&mut record_of(&[&other], 0)).contains("have changed since the offer"));
         assert!(why(&mut record_of(&[&one, &other], 0)).contains("have changed since the offer"));
+        assert_eq!(comes(&mut far), None, "the old server's connection");
         assert!(why(&mut Record::default()).contains("missing"));
         assert!(why(&mut record_of(&[&one; 40], 0)).contains("is impossible"), "more than it has places for");
         offered(&[&one, &other]).take_on(&mut record_of(&[&other], 0)).unwrap(); // one was lost

@@ -59,7 +59,6 @@ impl Doing {
         Tag((self as u16) << 8 | slot as u16)
     }
 
-    /// The kind of a step, and its slot.
     pub(super) fn of(tag: Tag) -> (Self, usize) {
         let all = [Self::Receive, Self::Send, Self::Watch, Self::Pause];
         (all[usize::from(tag.0 >> 8)], usize::from(tag.0 & 0xff))
@@ -99,8 +98,8 @@ pub(super) struct Connection {
     /// Those that have not been sent, and with TLS how much of the first one's payload was put into messages.
     queue: VecDeque<usize>,
     part: u64,
-    /// When each fails, in about that order, with its cookie.
-    deadlines: VecDeque<(Instant, usize, u64)>,
+    /// Before that none fails.
+    due: Option<Instant>,
     /// The message on its way: what does not lie in requests' memory, all its pieces, and the first one that is not sent whole.
     heads: Vec<u8>,
     iovecs: Vec<libc::iovec>,
@@ -144,7 +143,7 @@ impl Connection {
             flights: Vec::new(),
             queue: VecDeque::new(),
             part: 0,
-            deadlines: VecDeque::new(),
+            due: None,
             heads: Vec::new(),
             iovecs: Vec::new(),
             message,
@@ -191,36 +190,30 @@ impl Connection {
         (!self.is_busy()).then_some((*end, why))
     }
 
-    /// When the first of its requests fails.
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.deadlines.front().map(|(at, ..)| *at)
+    /// When to ask whether a request is [late](Self::is_late).
+    pub(super) const fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Whether one of its requests was to be answered by now.
+    pub(super) fn is_late(&mut self, now: Instant) -> bool {
+        let is_due = |due: Instant| due <= now;
+        if self.due.is_some_and(is_due) {
+            self.due = self.flights.iter().flatten().map(|flight| flight.deadline).min();
+        }
+        self.due.is_some_and(is_due)
     }
 
     /// Its requests fail later, by `length`.
     pub(super) fn put_off(&mut self, length: Duration) {
-        self.deadlines.iter_mut().for_each(|(at, ..)| *at += length);
         self.flights.iter_mut().flatten().for_each(|flight| flight.deadline += length);
-    }
-
-    /// Forgets when requests would have failed that were answered.
-    fn forget_deadlines(&mut self) {
-        let flights = &self.flights;
-        let is_open = |(_, slot, cookie): &(Instant, usize, u64)| {
-            flights[*slot].as_ref().is_some_and(|one| one.here.cookie == *cookie)
-        };
-        while self.deadlines.pop_front_if(|first| !is_open(first)).is_some() {}
-        // Behind one that is not answered for long.
-        if self.deadlines.len() > 2 * flights.len() {
-            self.deadlines.retain(is_open);
-        }
     }
 
     /// Takes a request, to be sent with the next message.
     pub(super) fn take(&mut self, mut flight: Flight) {
         let (slot, cookie) = self.answers.ask(flight.awaited());
         flight.here = Here { cookie, ..Here::default() };
-        let place = self.deadlines.partition_point(|(at, ..)| *at <= flight.deadline);
-        self.deadlines.insert(place, (flight.deadline, slot, cookie));
+        self.due = self.due.into_iter().chain([flight.deadline]).min();
         *place_of(&mut self.flights, slot) = Some(flight);
         self.queue.push_back(slot);
     }
@@ -241,7 +234,6 @@ impl Connection {
 
     /// Gives the kernel what it can do for it now.
     pub(super) fn arm(&mut self, ring: &mut Ring, address: Address, ledger: &Mutex<Ledger>, look: Look) {
-        self.forget_deadlines();
         if self.goes && self.open() == 0 {
             self.break_off(self.gone(), "the server goes");
         }
@@ -251,17 +243,14 @@ impl Connection {
         if self.refused.is_none() {
             self.arm_send(ring, address, ledger);
         }
-        if look != Look::Later || self.is_amid() || self.refused.is_some() {
+        // More is there, or is due at once: part of an answer, or more than was received.
+        let is_amid = self.was_full || self.filled > 0 || self.answers.payload().is_some();
+        if look != Look::Later || is_amid || self.refused.is_some() {
             self.arm_receive(ring, address, look);
         }
         if let Some(result) = self.refused.filter(|_| self.receiving.is_none()) {
             self.failed(result);
         }
-    }
-
-    /// Whether more is there, or is due at once: part of an answer, or more than was received.
-    fn is_amid(&self) -> bool {
-        self.was_full || self.filled > 0 || self.answers.payload().is_some()
     }
 
     /// Looks for its end from now on, while nothing else does.
@@ -568,9 +557,9 @@ impl Connection {
     }
 
     /// As one that nobody uses, if it is idle.
-    pub(super) fn into_idle(self) -> Option<(Established, Birth)> {
+    pub(super) fn into_idle(self) -> Option<Established> {
         let idle = self.is_usable() && self.open() == 0 && !self.is_sending && self.receiving.is_none();
-        idle.then_some((self.made, self.birth))
+        idle.then_some(self.made)
     }
 }
 
@@ -697,23 +686,20 @@ mod tests {
     }
 
     #[test]
-    fn one_request_that_is_not_answered_has_little_kept_of_those_after_it() {
+    fn a_request_that_was_answered_is_never_late() {
         let (mut connection, _far) = connection(None);
-        for _ in 0..10_000 {
-            connection.take(flight(Op::Flush, &mut []));
-            connection.forget_deadlines();
-            let Some(last) = connection.queue.pop_back().filter(|slot| *slot > 0) else { continue };
-            let here = &mut connection.flights[last].as_mut().unwrap().here;
-            (here.end, connection.sent) = (1, 1);
-            let mut answer = 0x6744_6698_u32.to_be_bytes().to_vec();
-            answer.extend_from_slice(&[0; 4]);
-            answer.extend_from_slice(&here.cookie.to_be_bytes());
-            let mut ended = Vec::new();
-            connection.read(&answer, &mut ended).unwrap();
-            ended.into_iter().for_each(|(slot, _)| drop(connection.take_ended(slot)));
+        let at = |seconds| Instant::ZERO + fairlift_core::time::secs(seconds);
+        for seconds in [30, 10, 20] {
+            connection.take(Flight { deadline: at(seconds), ..flight(Op::Flush, &mut []) });
         }
-        assert_eq!((connection.open(), connection.due()), (1, Some(Instant::MAX)));
-        assert!(connection.deadlines.len() < 10, "{} are kept", connection.deadlines.len());
+        assert_eq!(connection.due(), Some(at(10)));
+        let here = &mut connection.flights[1].as_mut().unwrap().here;
+        (here.end, connection.sent) = (1, 1);
+        let answer = [&0x6744_6698_u32.to_be_bytes()[..], &[0; 4], &here.cookie.to_be_bytes()].concat();
+        let mut ended = Vec::new();
+        connection.read(&answer, &mut ended).unwrap();
+        ended.into_iter().for_each(|(slot, _)| drop(connection.take_ended(slot)));
+        assert_eq!([10, 19, 20].map(|seconds| connection.is_late(at(seconds))), [false, false, true]);
     }
 
     /// socket.1

@@ -3,7 +3,6 @@
 //! `nbd://HOST[:PORT]/EXPORT`, `nbds://…` with TLS, `nbd+unix:///EXPORT?socket=PATH`, `nbds+unix:///…`; then
 //! `,reconnect=TIME,connections=NUMBER,tls=DIR`. In front there may be `nbd:`.
 
-use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use fairlift_core::{Duration, suggestion};
 
 use super::Remote;
 use super::below::RemoteBase;
-use crate::device::backing::{About, BackingKind, Outside, Sharing, Syntax};
+use crate::device::backing::{About, BackingKind, Opaque, Outside, Sharing, Syntax};
 use crate::device::roots::Roots;
 use crate::device::{Backing, Device, Layer, home};
 
@@ -85,28 +84,14 @@ impl NbdAddress {
 pub type LoadCertificates = fn(&std::path::Path) -> Result<Arc<rustls::ClientConfig>, String>;
 
 /// How a connection to an NBD server is encrypted.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NbdTls {
     /// Where the certificates are.
     pub certificates: PathBuf,
     /// The name that the server's certificate must have.
     pub name: String,
     /// Reads them, anew for each connection.
-    pub load: LoadCertificates,
-}
-
-impl PartialEq for NbdTls {
-    fn eq(&self, other: &Self) -> bool {
-        (&self.certificates, &self.name) == (&other.certificates, &other.name)
-    }
-}
-
-impl Eq for NbdTls {}
-
-impl fmt::Debug for NbdTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NbdTls").field("certificates", &self.certificates).field("name", &self.name).finish()
-    }
+    pub load: Opaque<LoadCertificates>,
 }
 
 pub(in crate::device) const SYNTAX: Syntax = Syntax {
@@ -260,7 +245,7 @@ fn parse_uri(uri: &str, load: LoadCertificates) -> Result<Nbd, String> {
         NbdAddress::Tcp { host, .. } => host.clone(),
         NbdAddress::Unix(_) => "localhost".into(),
     };
-    let tls = NbdTls { certificates, name: name.unwrap_or(of), load };
+    let tls = NbdTls { certificates, name: name.unwrap_or(of), load: Opaque(load) };
     Ok(Nbd {
         uri: uri.into(),
         address,

@@ -87,7 +87,6 @@ impl Drop for Image {
 }
 
 impl Image {
-    /// Closes it, if it is not closed.
     fn close(&self) {
         let mut is_open = self.is_open.write().unwrap_or_else(PoisonError::into_inner);
         if !std::mem::take(&mut *is_open) {

@@ -7,7 +7,6 @@ use std::ops::{Index, IndexMut};
 
 use super::DiskHandle;
 
-/// A worker's handles of disks.
 #[derive(Default)]
 pub(super) struct DiskHandles {
     by_number: Vec<Option<Box<DiskHandle>>>,

@@ -17,7 +17,6 @@ use super::{Engine, News};
 use crate::disk::queue_io::Arrival;
 use crate::kernel::ticket::{Memory, Part, Ticket};
 
-/// Requests of a worker that claim blocks.
 #[derive(Default)]
 pub(super) struct Claims {
     /// By their tickets.
@@ -26,7 +25,6 @@ pub(super) struct Claims {
     edges: BTreeMap<usize, usize>,
 }
 
-/// A request that claims blocks.
 struct Claimed {
     disk: usize,
     request: Arrival,
@@ -35,7 +33,7 @@ struct Claimed {
 }
 
 /// How a request lies in its blocks, and how far it is.
-struct ReadModifyWrite {
+pub(super) struct ReadModifyWrite {
     edges: Vec<Edge>,
     /// Steps of it that are under way.
     under_way: u32,
@@ -111,13 +109,9 @@ impl Engine {
         self.claim(disk, all, request, Some(rmw));
     }
 
-    /// Takes in a request that changes whole blocks of a disk where blocks are claimed.
+    /// Takes in a request that changes blocks, of a disk where blocks are claimed.
     #[cold]
-    pub(super) fn submit_claimed(&mut self, disk: usize, request: Arrival) {
-        self.claim(disk, request.bio.extent, request, None);
-    }
-
-    fn claim(&mut self, disk: usize, extent: Extent, request: Arrival, rmw: Option<ReadModifyWrite>) {
+    pub(super) fn claim(&mut self, disk: usize, extent: Extent, request: Arrival, rmw: Option<ReadModifyWrite>) {
         let (ticket, alone) = (request.bio.token.0 as usize, rmw.is_some());
         self.claims.requests.insert(ticket, Claimed { disk, request, rmw });
         if self.handles[disk].disk.blocks.claim(self.context, ticket, extent, alone) {
@@ -186,7 +180,6 @@ impl Engine {
         }
     }
 
-    /// News of a step of a request that begins or ends within a block.
     fn news_of_step(&mut self, ticket: usize, what: News) {
         let claimed = self.claims.requests.get_mut(&ticket).expect("a step is of a request that claims blocks");
         let rmw = claimed.rmw.as_mut().expect("only these have steps");
@@ -296,7 +289,7 @@ impl Engine {
         for request in std::mem::take(&mut handle.queue_io.backlog) {
             let claimed = self.claims.requests.contains_key(&(request.bio.token.0 as usize));
             match changes(request.bio.op) && !claimed {
-                true => self.submit_claimed(disk, request),
+                true => self.claim(disk, request.bio.extent, request, None),
                 false => self.ask(disk, request),
             }
         }

@@ -362,7 +362,7 @@ impl Answers {
         let result = match (open.error, open.awaited) {
             (Some(errno), _) => Err(errno),
             // answers.2
-            (None, Awaited::Read { len, .. }) if open.came != [(0, len)] => {
+            (None, Awaited::Read { len, .. }) if open.came.iter().map(|(from, end)| end - from).sum::<u64>() != len => {
                 sink.ended(slot, Err(Errno::EIO));
                 return violation("a read was said to be done, and not all of it came".into());
             }
@@ -386,25 +386,11 @@ impl Open {
             return violation(format!("{bytes} bytes at {offset} as answer to a read of {len} at {start}"));
         };
         self.counts(bytes)?;
-        let place = self.came.partition_point(|(_, end)| *end < from);
-        let end = from + bytes;
-        let touches = |range: &&mut (u64, u64)| range.0 <= end;
-        match self.came.get_mut(place).filter(touches) {
-            None => self.came.insert(place, (from, end)),
-            Some(range) if range.1 == from => range.1 = end,
-            Some(range) if range.0 == end => range.0 = from,
-            Some(_) => return violation(format!("bytes {from} to {end} of a read came twice")),
+        let (place, end) = (self.came.partition_point(|(_, end)| *end <= from), from + bytes);
+        if self.came.get(place).is_some_and(|next| next.0 < end) {
+            return violation(format!("bytes {from} to {end} of a read came twice"));
         }
-        // Two ranges may have become one, or overlap.
-        if let Some([one, next]) = self.came.get_mut(place..place + 2) {
-            if next.0 < one.1 {
-                return violation(format!("bytes {from} to {end} of a read came twice"));
-            }
-            if next.0 == one.1 {
-                one.1 = next.1;
-                self.came.remove(place + 1);
-            }
-        }
+        self.came.insert(place, (from, end));
         Ok(from)
     }
 

@@ -57,7 +57,7 @@ pub enum Progress {
 }
 
 /// The negotiation with a server.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub struct Greeting {
     export: String,
     wants_tls: bool,
@@ -71,9 +71,10 @@ pub struct Greeting {
     blocks: Option<[u32; 3]>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum State {
     /// The server's greeting comes.
+    #[default]
     Hello,
     /// Replies to this option come.
     Option(u32),
@@ -99,17 +100,7 @@ impl Greeting {
     /// A client that wants this export, over TLS or not.
     #[must_use]
     pub fn new(export: &str, wants_tls: bool) -> Self {
-        Self {
-            export: export.into(),
-            wants_tls,
-            state: State::Hello,
-            no_zeroes: false,
-            replies: 0,
-            structured: false,
-            context: None,
-            size_and_flags_told: None,
-            blocks: None,
-        }
+        Self { export: export.into(), wants_tls, ..Self::default() }
     }
 
     /// The connection is encrypted from now on.
