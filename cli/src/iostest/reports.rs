@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(prepare(&flags(dir.path().join("a/b"))), Vec::<String>::new(), "it can be made");
         assert!(!dir.path().join("a").exists(), "but is not yet");
         let reports = Reports::prepare(&flags(dir.path().join("a/b")), &mut Vec::new());
-        reports.write(|form| text(form, &[], Options::default())).unwrap();
+        reports.write(|form| text(form, &[], false)).unwrap();
         assert!(dir.path().join("a/b").join(KEPT).exists());
         fs::write(dir.path().join(KEPT), "").unwrap();
         let shown = dir.path().display();
@@ -249,7 +249,7 @@ mod tests {
         let flags = IostestArgs { json: Some(gone.join("x.json")), html: Some(page.clone()), ..IostestArgs::default() };
         let reports = Reports::prepare(&flags, &mut Vec::new());
         fs::remove_dir(&gone).unwrap();
-        let failed = reports.write(|form| text(form, &[], Options::default())).unwrap_err();
+        let failed = reports.write(|form| text(form, &[], false)).unwrap_err();
         assert_eq!(failed, format!("{}/x.json: No such file or directory (os error 2)", gone.display()));
         assert!(page.exists());
     }
