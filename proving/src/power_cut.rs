@@ -1,11 +1,11 @@
 //! Power cut: whether what was promised is on the disk, should the power fail at any instant.
 //!
-//! Clients ask, a queue ([`Subject`]) sends requests to the disk and answers clients, and a disk with a volatile cache (`media`) takes
-//! its requests. Before and after every event the `oracle`, which knows only the clients' requests and answers, judges all that each
+//! Clients ask, a queue ([`Subject`]) sends requests to the disk and answers clients, and a disk with a volatile cache ([`Media`]) takes
+//! its requests. Before and after every event the [`Oracle`], which knows only the clients' requests and answers, judges all that each
 //! sector may hold if the power fails there: so every event is a *cut*, and one cut stands for all combinations of sectors that the cache
 //! may have written back.
 //!
-//! cut.1  Promised data is there: see `oracle`.
+//! cut.1  Promised data is there: see [`Oracle`].
 //! cut.2  All that was asked ends, and once.
 //! cut.3  A flush ends badly only if some flush of the disk did, or took too long, since it was asked for; or ever before, if
 //!     the subject remembers failures ([`random::Faults::remembers`]).
@@ -132,8 +132,9 @@ impl Bench {
     /// A client hears how a bio ended.
     pub fn heard(&mut self, token: Token, outcome: Outcome) {
         self.tally.one(Count::Ios);
-        let is_flush = self.oracle.ended(token.0, outcome);
-        self.tally.add(Count::Flushes, is_flush.into());
+        let flushes = self.oracle.answered_flushes();
+        self.oracle.ended(token.0, outcome);
+        self.tally.add(Count::Flushes, self.oracle.answered_flushes() - flushes);
     }
 
     /// The power could fail here.

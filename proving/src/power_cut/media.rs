@@ -18,15 +18,15 @@ use fairlift_core::{Extent, Op, Outcome};
 use fairlift_lab::Random;
 
 /// The writer of a sector: the number of a bio, from 1 on; 0 is the content from before.
-pub(super) type Stamp = u64;
+pub type Stamp = u64;
 
 /// A part of a request that comes from one bio.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Piece {
+pub struct Piece {
     /// Where it goes.
-    pub(super) extent: Extent,
+    pub extent: Extent,
     /// Its owner.
-    pub(super) stamp: Stamp,
+    pub stamp: Stamp,
 }
 
 /// The disk after a failed flush.
@@ -84,7 +84,7 @@ pub enum Landing {
 }
 
 /// The sectors of a disk: see the [module](self).
-pub(super) struct Media {
+pub struct Media {
     places: Vec<MediaSector>,
     under_way: Vec<UnderWay>,
     clock: LandedAt,
@@ -94,9 +94,18 @@ pub(super) struct Media {
 
 impl Media {
     /// A disk of `sectors`, nobody's yet. Its chances follow from the seed.
-    pub(super) fn new(sectors: u64, on_failure: OnFailure, seed: u64) -> Self {
+    #[must_use]
+    pub fn new(sectors: u64, on_failure: OnFailure, seed: u64) -> Self {
         let places = vec![MediaSector::default(); sectors as usize];
         Self { places, under_way: Vec::new(), clock: 0, on_failure, random: Random::new(seed) }
+    }
+
+    /// A disk on which each sector holds that, whatever happens.
+    #[must_use]
+    pub fn holding(sectors: impl IntoIterator<Item = Stamp>, on_failure: OnFailure, seed: u64) -> Self {
+        let place = |stamp| MediaSector { stable: (0, stamp), cached: Vec::new() };
+        let places = sectors.into_iter().map(place).collect();
+        Self { places, ..Self::new(0, on_failure, seed) }
     }
 
     /// How far it has come: the same as long as it has taken in, and ended, no other request.
@@ -105,19 +114,25 @@ impl Media {
     }
 
     /// Takes a request in. For a flush `range` says which sectors it is for; else the pieces do.
-    pub(super) fn submit(&mut self, id: u64, op: Op, fua: bool, range: Extent, pieces: Vec<Piece>) {
+    pub fn submit(&mut self, id: u64, op: Op, fua: bool, range: Extent, pieces: Vec<Piece>) {
         self.clock += STEP;
         self.under_way.push(UnderWay { id, op, fua, holds_flush: false, since: self.clock, range, pieces });
     }
 
     /// If this request fails, so has a flush that the disk made of it.
-    pub(super) fn holds_flush(&mut self, id: u64) {
+    ///
+    /// # Panics
+    /// If it is not under way.
+    pub fn holds_flush(&mut self, id: u64) {
         let request = self.under_way.iter_mut().find(|one| one.id == id);
         request.expect("what holds a flush is under way").holds_flush = true;
     }
 
     /// The request ends so.
-    pub(super) fn end(&mut self, id: u64, outcome: Outcome, landing: Landing) {
+    ///
+    /// # Panics
+    /// If it is not under way.
+    pub fn end(&mut self, id: u64, outcome: Outcome, landing: Landing) {
         let index = self.under_way.iter().position(|one| one.id == id).expect("what ends is under way");
         let request = self.under_way.swap_remove(index);
         self.clock += STEP;
@@ -186,7 +201,7 @@ impl Media {
     }
 
     /// All that a sector may hold if the power fails now.
-    pub(super) fn possible(&self, sector: u64) -> impl Iterator<Item = Stamp> + '_ {
+    pub fn possible(&self, sector: u64) -> impl Iterator<Item = Stamp> + '_ {
         let place = &self.places[sector as usize];
         let on_its_way = self.under_way.iter().flat_map(|request| &request.pieces).filter(move |piece| {
             (piece.extent.start.0..piece.extent.end().0).contains(&sector) // media.1
@@ -195,13 +210,26 @@ impl Media {
         std::iter::once(place.stable.1).chain(cached).chain(on_its_way.map(|piece| piece.stamp))
     }
 
+    /// The result of a read: of all that has ended, the write that landed last.
+    ///
+    /// # Panics
+    /// If there is no such sector.
+    #[must_use]
+    pub fn now(&self, sector: u64) -> Stamp {
+        let place = &self.places[sector as usize];
+        let cached = place.cached.iter().map(|content| (content.landed, content.stamp));
+        cached.fold(place.stable, std::cmp::max).1
+    }
+
     /// Whether a flush of that name is under way.
-    pub(super) fn is_flush(&self, id: u64) -> bool {
+    #[must_use]
+    pub fn is_flush(&self, id: u64) -> bool {
         self.under_way.iter().any(|one| one.id == id && one.op == Op::Flush)
     }
 
     /// How many sectors there are.
-    pub(super) const fn sectors(&self) -> u64 {
+    #[must_use]
+    pub const fn sectors(&self) -> u64 {
         self.places.len() as u64
     }
 }
@@ -242,7 +270,9 @@ mod tests {
         whole(&mut media, Op::Write, false, 1);
         whole(&mut media, Op::Write, false, 2);
         media.submit(3, Op::Write, false, ALL, write(3));
-        assert_eq!(may_hold(&media, 0), [0, 1, 2, 3]);
+        assert_eq!((may_hold(&media, 0), media.now(0)), (vec![0, 1, 2, 3], 2));
+        let media = Media::holding([7, 2], OnFailure::Keeps, 1);
+        assert_eq!((may_hold(&media, 0), may_hold(&media, 1), media.now(1)), (vec![7], vec![2], 2));
     }
 
     /// media.3: the write that ends while the flush runs is not covered.
@@ -277,6 +307,7 @@ mod tests {
             media.submit(1, Op::Write, false, ALL, write(1));
             whole(&mut media, Op::Write, false, 2);
             media.end(1, Outcome::Done, landing);
+            assert_eq!(media.now(0), kept, "{landing:?}");
             whole(&mut media, Op::Flush, false, 3);
             assert_eq!(may_hold(&media, 0), [kept], "{landing:?}");
         }

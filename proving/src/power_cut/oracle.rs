@@ -32,20 +32,22 @@ struct Floor {
 }
 
 /// The requests of clients and their answers: see the [module](self).
-pub(super) struct Oracle {
+pub struct Oracle {
     clock: u64,
     /// By stamp, less 1.
     known: Vec<Known>,
     /// Answered writes that no flush has covered yet.
     loose: Vec<Stamp>,
     floors: Vec<Floor>,
+    answered_flushes: u64,
 }
 
 impl Oracle {
     /// For a disk of `sectors`, before anything is asked.
-    pub(super) fn new(sectors: u64) -> Self {
+    #[must_use]
+    pub fn new(sectors: u64) -> Self {
         let floors = vec![Floor::default(); sectors as usize];
-        Self { clock: 0, known: Vec::new(), loose: Vec::new(), floors }
+        Self { clock: 0, known: Vec::new(), loose: Vec::new(), floors, answered_flushes: 0 }
     }
 
     /// How far it has come: the same as long as nobody has asked, and been told, anything else.
@@ -64,7 +66,7 @@ impl Oracle {
     }
 
     /// A client asks. For a flush `extent` is all that it is for. The answer is the bio's stamp.
-    pub(super) fn submitted(&mut self, op: Op, flags: Flags, extent: Extent) -> Stamp {
+    pub fn submitted(&mut self, op: Op, flags: Flags, extent: Extent) -> Stamp {
         self.clock += 1;
         let begun = self.clock;
         self.known.push(Known { op, flags, extent, begun, ended: NEVER, is_abandoned: false });
@@ -72,42 +74,47 @@ impl Oracle {
     }
 
     /// The queue did not take what was asked last.
-    pub(super) fn refused(&mut self, stamp: Stamp) {
+    pub fn refused(&mut self, stamp: Stamp) {
         assert_eq!(stamp, self.known.len() as Stamp, "only what was asked last can have been refused");
         self.known.pop();
         self.clock -= 1;
     }
 
     /// Its client is gone: it hears no answer.
-    pub(super) fn abandoned(&mut self, stamp: Stamp) {
+    pub fn abandoned(&mut self, stamp: Stamp) {
         self.known[stamp as usize - 1].is_abandoned = true;
     }
 
-    /// The client is told how it ended, and that nothing of it is under way any more: whether that is a flush that ended well.
-    pub(super) fn ended(&mut self, stamp: Stamp, outcome: Outcome) -> bool {
+    /// The client is told how it ended, and that nothing of it is under way any more.
+    ///
+    /// # Panics
+    /// If it was told before.
+    pub fn ended(&mut self, stamp: Stamp, outcome: Outcome) {
         self.clock += 1;
         let now = self.clock;
         let known = &mut self.known[stamp as usize - 1];
         assert!(known.ended == NEVER, "bio {stamp} ended twice");
         if known.is_abandoned {
-            return false;
+            return;
         }
         known.ended = now;
         if outcome != Outcome::Done {
-            return false;
+            return;
         }
-        let Known { op, flags, begun, extent, .. } = *known;
-        match op {
+        match known.op {
             Op::Read | Op::Discard => {}
-            Op::Flush => self.cover(stamp, begun, extent),
-            Op::Write | Op::WriteZeroes if flags.contains(Flags::FUA) => self.promise(stamp, stamp),
+            Op::Flush => {
+                self.answered_flushes += 1;
+                let Known { begun, extent, .. } = *known;
+                self.cover(stamp, begun, extent);
+            }
+            Op::Write | Op::WriteZeroes if known.flags.contains(Flags::FUA) => self.promise(stamp, stamp),
             Op::Write | Op::WriteZeroes => self.loose.push(stamp),
         }
-        op == Op::Flush
     }
 
     /// The disk is given data of a bio: with PREFLUSH it may be there next, so all of `range` that ended before must be.
-    pub(super) fn given(&mut self, stamp: Stamp, range: Extent) {
+    pub fn given(&mut self, stamp: Stamp, range: Extent) {
         let known = &self.known[stamp as usize - 1];
         if known.flags.contains(Flags::PREFLUSH) {
             self.cover(stamp, known.begun, range);
@@ -141,7 +148,7 @@ impl Oracle {
     ///
     /// # Errors
     /// The promise about it, and its other possible contents.
-    pub(super) fn judge(&self, sector: u64, found: Stamp) -> Result<(), String> {
+    pub fn judge(&self, sector: u64, found: Stamp) -> Result<(), String> {
         let floor = self.floors[sector as usize];
         let ended = match found {
             0 => 0,
@@ -167,6 +174,18 @@ impl Oracle {
             None => "what was there first".into(),
             Some(known) => format!("bio {stamp} ({} {:?})", known.op.name(), known.extent),
         }
+    }
+
+    /// Flushes that were told to have ended well.
+    #[must_use]
+    pub const fn answered_flushes(&self) -> u64 {
+        self.answered_flushes
+    }
+
+    /// Sectors about which something was promised.
+    #[must_use]
+    pub fn promised(&self) -> usize {
+        self.floors.iter().filter(|floor| floor.write != 0).count()
     }
 }
 
