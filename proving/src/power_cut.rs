@@ -12,7 +12,7 @@
 //! cut.4  A context that has something to do is woken: it takes its turn when its clients ask, its requests end, its time has
 //!     come or another context said so, and not otherwise.
 //!
-//! [`random`] runs many clients for long, by seed; `proving/tests/power_cut/exhaustive.rs` runs few requests in every order.
+//! [`random`] runs many clients for long, by seed; [`exhaustive`] runs few requests in every order.
 
 use fairlift_core::queue::Segment;
 use fairlift_core::{
@@ -22,15 +22,15 @@ use fairlift_core::{
 
 use fairlift_lab::Random;
 
-mod media;
-mod oracle;
+pub mod exhaustive;
+pub mod media;
+pub mod oracle;
 pub mod random;
 pub mod workers;
 
 pub use crate::tally::{Count, Tally};
-pub use media::{Landing, OnFailure};
-use media::{Media, Piece, Stamp};
-use oracle::Oracle;
+pub use media::{Landing, Media, OnFailure, Piece, Stamp};
+pub use oracle::Oracle;
 
 /// The subject of a test: the queue, or something that stands before it and breaks its promises.
 ///
@@ -64,23 +64,20 @@ pub trait Subject {
 }
 
 /// The oracle, the disk, and the events that both hear of.
-pub struct Bench {
+struct Bench {
     media: Media,
     oracle: Oracle,
     /// The sectors of one device: several may be on a disk, and a flush is for one of them.
     place: u64,
     /// Whether the disk knows FUA, which is for writes alone; else it takes no notice.
     fua: bool,
-    /// What happened.
-    pub tally: Tally,
+    tally: Tally,
     /// The knowledge of the disk and the oracle at the last cut: to cut again before either knows more is the same cut.
     cut_at: Option<(u64, u64)>,
 }
 
 impl Bench {
-    /// `places` devices of `place` sectors each, before anything happens.
-    #[must_use]
-    pub fn new(places: u64, place: u64, on_failure: OnFailure, seed: u64) -> Self {
+    fn new(places: u64, place: u64, on_failure: OnFailure, seed: u64) -> Self {
         let sectors = places * place;
         let (media, oracle) = (Media::new(sectors, on_failure, seed), Oracle::new(sectors));
         Self { media, oracle, place, fua: true, tally: Tally::default(), cut_at: None }
@@ -92,7 +89,7 @@ impl Bench {
     }
 
     /// A client asks: what of. A flush is for the whole of a device.
-    pub fn submitted(&mut self, op: Op, flags: Flags, extent: Extent, stream: StreamId) -> Bio {
+    fn submitted(&mut self, op: Op, flags: Flags, extent: Extent, stream: StreamId) -> Bio {
         let range = if op == Op::Flush { self.range(extent.start) } else { extent };
         let token = Token(self.oracle.submitted(op, flags, range));
         let extent = if op == Op::Flush { Extent::new(range.start, 0) } else { extent };
@@ -100,7 +97,7 @@ impl Bench {
     }
 
     /// The disk is given a request.
-    pub fn given(&mut self, dispatch: &Dispatch, segments: &[Segment]) {
+    fn given(&mut self, dispatch: &Dispatch, segments: &[Segment]) {
         let Dispatch { tag, op, flags, extent, .. } = *dispatch;
         let pieces = segments.iter().map(|segment| {
             let start = self.oracle.extent(segment.token.0).start.0 + segment.offset.sectors();
@@ -119,10 +116,7 @@ impl Bench {
     }
 
     /// The disk ends a request.
-    ///
-    /// # Errors
-    /// As [`Bench::cut`].
-    pub fn ends(&mut self, tag: Tag, outcome: Outcome, landing: Landing) -> Result<(), String> {
+    fn ends(&mut self, tag: Tag, outcome: Outcome, landing: Landing) -> Result<(), String> {
         let is_failed_flush = outcome != Outcome::Done && self.media.is_flush(tag.0.into());
         self.tally.add(Count::FailedFlushes, is_failed_flush.into());
         self.media.end(tag.0.into(), outcome, landing);
@@ -130,7 +124,7 @@ impl Bench {
     }
 
     /// A client hears how a bio ended.
-    pub fn heard(&mut self, token: Token, outcome: Outcome) {
+    fn heard(&mut self, token: Token, outcome: Outcome) {
         self.tally.one(Count::Ios);
         let flushes = self.oracle.answered_flushes();
         self.oracle.ended(token.0, outcome);
@@ -138,10 +132,7 @@ impl Bench {
     }
 
     /// The power could fail here.
-    ///
-    /// # Errors
-    /// The promise that would be broken.
-    pub fn cut(&mut self) -> Result<(), String> {
+    fn cut(&mut self) -> Result<(), String> {
         let known = (self.media.clock(), self.oracle.clock());
         if self.cut_at.replace(known) == Some(known) {
             return Ok(());

@@ -2,17 +2,16 @@
 //! queue each, a plain coordinator before a queue that has none, and that coordinator with each of its bugs.
 
 mod coordinator;
-mod exhaustive;
 
 use coordinator::{Bug, Coordinator};
-use exhaustive::RequestKind;
 use fairlift_core::queue::{Backing, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::{Group, GroupId, Limits, Sector, Weight};
 use fairlift_lab::repeat::{named, seeds};
+use fairlift_proving::power_cut::exhaustive::RequestKind;
 use fairlift_proving::power_cut::random::{self, Faults};
 use fairlift_proving::power_cut::workers::Workers;
-use fairlift_proving::power_cut::{Count, OnFailure, Subject, Tally};
+use fairlift_proving::power_cut::{Count, OnFailure, Subject, Tally, exhaustive};
 
 /// What a queue for such a run is made from: so few requests that clients are turned away now and then.
 fn settings_of(run: &random::Settings) -> Settings {

@@ -10,11 +10,11 @@ use fairlift_core::{
     ContextId, Dispatch, Errno, Extent, Finished, Flags, GroupId, Instant, Op, Outcome, Priority, Sector, Stream,
 };
 
-use fairlift_proving::power_cut::{Bench, Landing, OnFailure, Subject, Tally};
+use super::{Bench, Landing, OnFailure, Subject, Tally};
 
 /// The requests that sequences are made of, on three sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum RequestKind {
+pub enum RequestKind {
     /// Writes the first two sectors.
     Write,
     /// Writes the last two.
@@ -31,8 +31,7 @@ pub(crate) enum RequestKind {
 
 impl RequestKind {
     /// All of them.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Write, Self::WriteOverlap, Self::Fua, Self::Flush, Self::Trim, Self::Zeroes];
+    pub const ALL: [Self; 6] = [Self::Write, Self::WriteOverlap, Self::Fua, Self::Flush, Self::Trim, Self::Zeroes];
 
     const fn asks(self) -> (Op, Flags, Extent) {
         let (first, last) = (Extent::new(Sector(0), 2), Extent::new(Sector(1), 2));
@@ -48,22 +47,22 @@ impl RequestKind {
 }
 
 /// Sectors of the disk.
-pub(crate) const SECTORS: u64 = 3;
+pub const SECTORS: u64 = 3;
 
 /// How far a search went.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Searched {
+pub struct Searched {
     /// Sequences of requests, by the connection that asks for them.
-    pub(crate) sequences: u64,
+    pub sequences: u64,
     /// Orders of events, over all sequences.
-    pub(crate) orders: u64,
+    pub orders: u64,
     /// The events of all of them.
-    pub(crate) tally: Tally,
+    pub tally: Tally,
 }
 
 impl Searched {
     /// Adds what another search did.
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.sequences += other.sequences;
         self.orders += other.orders;
         self.tally.add_all(&other.tally);
@@ -74,7 +73,7 @@ impl Searched {
 ///
 /// # Errors
 /// The broken promise, with the sequence and its events.
-pub(crate) fn run<S: Subject>(
+pub fn run<S: Subject>(
     requests: &[RequestKind],
     length: u32,
     on_failure: OnFailure,
