@@ -1,7 +1,6 @@
 //! Arrivals: requests, and their completions.
 
 use super::*;
-use crate::trace::Note;
 
 /// A stream is back in time within this many times `slice_idle` (turns.5); the kernel's value.
 const IN_TIME: u64 = 3;
@@ -93,7 +92,7 @@ impl Bfq {
             || old.requests.is_empty() && !self.is_worth_idling(now, &turn);
         if goes {
             self.counts.preemptions += 1;
-            self.end_turn(now, End::Preempted);
+            self.end_turn(now, Expiry::Preempted);
         }
     }
 

@@ -38,8 +38,8 @@ impl Bfq {
             if served > 0 {
                 let is_used = charge::size(self.waitings.op(id), extent.sectors) > queue.left.into();
                 if is_used || now.since(since) >= timeout {
-                    let end = if is_used { End::Used } else { End::Timeout };
-                    self.end_turn(now, end); // bfq.3
+                    let why = if is_used { Expiry::BudgetExhausted } else { Expiry::BudgetTimeout };
+                    self.end_turn(now, why); // bfq.3
                     continue;
                 }
             }
@@ -69,7 +69,8 @@ impl Bfq {
             self.idle(now, until);
             return Some(until);
         }
-        self.end_turn(now, End::Empty);
+        let why = if turn.idle_until.is_some() { Expiry::TooIdle } else { Expiry::NoMoreRequests };
+        self.end_turn(now, why);
         None
     }
 

@@ -1,7 +1,6 @@
 //! For whom others wait, and for how long.
 
 use super::*;
-use crate::trace::Note;
 
 impl Bfq {
     /// Whether others wait for the queue in service, which has nothing to ask, and until when.

@@ -92,7 +92,7 @@ use crate::learn::idling_trial::{self, Way};
 use crate::learn::rotation::{Lone, Rotation};
 use crate::learn::trials::{self, Trials};
 use crate::record::{Record, Unreadable};
-use crate::trace::{Message, Note};
+use crate::trace::{Expiry, Message, Note};
 use crate::tunable::tune;
 use crate::{Duration, Extent, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 use charge::Charges;
@@ -102,7 +102,6 @@ use notes::Notes;
 pub use settings::{QUANTUM, Settings};
 use streams::Levels;
 use together::{Thinker, Together};
-use turn::End;
 use turns::{Claim, Turns};
 use weight_raising::{Crowd, WeightRaising};
 

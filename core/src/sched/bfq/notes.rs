@@ -6,7 +6,6 @@
 use alloc::collections::VecDeque;
 
 use super::*;
-use crate::trace::{Message, Note};
 
 /// Messages that are kept at most. Chosen: a bound on memory where nobody takes them; the oldest goes.
 const KEPT: usize = 4096;

@@ -2,7 +2,6 @@
 
 use super::merge::Moved;
 use super::*;
-use crate::trace::Note;
 
 /// A queue's weight among its siblings follows from its level (bfq.1).
 fn weight_of(priority: Priority) -> u32 {
@@ -249,7 +248,7 @@ impl Bfq {
     /// Ends the turn of a queue, if it has one.
     fn end_turn_of(&mut self, now: Instant, q: u32) {
         if self.turn.is_some_and(|turn| turn.queue == q) {
-            self.end_turn(now, End::Preempted);
+            self.end_turn(now, Expiry::Preempted);
         }
     }
 

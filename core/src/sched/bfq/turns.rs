@@ -24,10 +24,11 @@
 //!          budget and loses nothing by the hole. It preempts the queue in service if it would be next; so does a stream of a
 //!          higher class, or one that is weight-raised more.
 
-use super::{End, SEEKY, Settings, Turn};
+use super::{SEEKY, Settings, Turn};
 use crate::learn::habits::{Seek, Seekiness};
 use crate::learn::rate::{self, Budgets, PeakRate, TurnRate};
 use crate::time::{ms, scale};
+use crate::trace::Expiry;
 use crate::{Duration, Extent, Instant};
 
 /// A round in which every group has a turn takes about so long at most (turns.2), where no turn would be too short for it. Chosen: an
@@ -100,16 +101,17 @@ impl Turns {
         Duration::from_nanos(scale(settings.timeout_sync.as_nanos(), part, WHOLE))
     }
 
-    /// turns.1: the budget of a sync queue that had so large a one, after a turn; `waits`: it has requests in the device.
-    pub(super) fn budget_after(&self, before: u32, turn: &Turn, end: End, waits: bool) -> u32 {
+    /// turns.1: the budget of a sync queue that had so large a one, after a turn that served this much; `waits`: it has requests in the
+    /// device.
+    pub(super) fn budget_after(&self, before: u32, served: u64, why: Expiry, waits: bool) -> u32 {
         let (least, most) = (self.budgets.min(), self.budgets.max());
-        let after = match end {
-            End::Empty if turn.idle_until.is_none() => u32::try_from(turn.served).unwrap_or(u32::MAX),
-            End::Empty if waits => before.saturating_mul(2),
-            End::Empty => before.saturating_sub(least.saturating_mul(4)),
-            End::Timeout => before.saturating_mul(2),
-            End::Used => before.saturating_mul(4),
-            End::Preempted => before,
+        let after = match why {
+            Expiry::NoMoreRequests => u32::try_from(served).unwrap_or(u32::MAX),
+            Expiry::TooIdle if waits => before.saturating_mul(2),
+            Expiry::TooIdle => before.saturating_sub(least.saturating_mul(4)),
+            Expiry::BudgetTimeout => before.saturating_mul(2),
+            Expiry::BudgetExhausted => before.saturating_mul(4),
+            Expiry::Preempted => before,
         };
         after.clamp(least, most)
     }
@@ -171,20 +173,19 @@ mod tests {
     fn budgets_follow_use() {
         let turns = turns();
         assert_eq!([turns.budgets.max(), turns.budgets.first(), turns.budgets.min()], [16_384, 2_048, 512]);
-        let idled = Turn { idle_until: Some(at(9)), ..turn(700) };
-        let after = |before, turn: &Turn, end, waits| turns.budget_after(before, turn, end, waits);
-        assert_eq!(after(3000, &turn(3000), End::Used, false), 12_000);
-        assert_eq!(after(3000, &turn(700), End::Timeout, false), 6000);
-        assert_eq!(after(3000, &turn(700), End::Empty, false), 700, "the device did not idle");
+        let after = |before, served, why, waits| turns.budget_after(before, served, why, waits);
+        assert_eq!(after(3000, 3000, Expiry::BudgetExhausted, false), 12_000);
+        assert_eq!(after(3000, 700, Expiry::BudgetTimeout, false), 6000);
+        assert_eq!(after(3000, 700, Expiry::NoMoreRequests, false), 700, "the device did not idle");
         assert_eq!(
-            after(3000, &idled, End::Empty, false),
+            after(3000, 700, Expiry::TooIdle, false),
             3000 - 4 * 512,
             "it idled, and the stream did not come back"
         );
-        assert_eq!(after(3000, &idled, End::Empty, true), 6000, "for its requests are in the device");
-        assert_eq!(after(3000, &turn(700), End::Preempted, false), 3000);
-        assert_eq!(after(3000, &turn(1), End::Empty, false), 512, "not below the smallest");
-        assert_eq!(after(9000, &turn(9000), End::Used, false), 16_384, "nor above the largest");
+        assert_eq!(after(3000, 700, Expiry::TooIdle, true), 6000, "for its requests are in the device");
+        assert_eq!(after(3000, 700, Expiry::Preempted, false), 3000);
+        assert_eq!(after(3000, 1, Expiry::NoMoreRequests, false), 512, "not below the smallest");
+        assert_eq!(after(9000, 9000, Expiry::BudgetExhausted, false), 16_384, "nor above the largest");
     }
 
     /// turns.1
