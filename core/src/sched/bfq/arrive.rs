@@ -166,16 +166,9 @@ impl Bfq {
     /// bfq.7: a queue asks that had nothing waiting.
     fn consider_raising(&mut self, now: Instant, q: u32) {
         let queue = self.queues[q as usize].as_mut().expect("it asks");
-        let default = Priority::default();
-        if !queue.is_sync {
-            return;
-        }
-        let arrival = weight_raising::Arrival {
-            can_rise: queue.priority == default && !self.merging.has_several_users(q),
-            last_end: queue.think.last_end(),
-            in_flight: queue.in_flight > 0,
-        };
-        if queue.raising.became_busy(now, &arrival) {
+        let is_its_own = queue.is_sync && !self.merging.has_several_users(q);
+        let can_rise = is_its_own && queue.priority == Priority::default() && queue.in_flight == 0;
+        if queue.raising.became_busy(now, can_rise, queue.think.last_end()) {
             self.counts.raised += 1;
             self.raised(q);
         }

@@ -101,8 +101,8 @@ use merge::{Asker, Merging};
 use notes::Notes;
 pub use settings::{QUANTUM, Settings};
 use streams::Levels;
-use together::{Thinker, Together};
-use turns::{Claim, Turns};
+use together::Together;
+use turns::Turns;
 use weight_raising::{Crowd, WeightRaising};
 
 const NIL: u32 = u32::MAX;

@@ -68,12 +68,8 @@ impl Bfq {
 
     /// turns.2: which part of the largest budget, and of the longest time, a queue's turn may be.
     pub(super) fn part(&self, q: u32) -> u64 {
-        let claim = Claim {
-            share: self.fair.share_of(Leaf(q)),
-            share_of_group: self.fair.share_of_group(Leaf(q)),
-            competitors: self.competing.queues().max(1),
-        };
-        Turns::part(&claim, &self.settings)
+        let (share, share_of_group) = (self.fair.share_of(Leaf(q)), self.fair.share_of_group(Leaf(q)));
+        Turns::part(share, self.competing.queues().max(1), share_of_group, &self.settings)
     }
 
     /// charge.1

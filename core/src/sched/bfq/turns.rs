@@ -26,7 +26,7 @@
 
 use super::{SEEKY, Settings, Turn};
 use crate::learn::habits::{Seek, Seekiness};
-use crate::learn::rate::{self, Budgets, PeakRate, TurnRate};
+use crate::learn::rate::{Budgets, PeakRate, TurnRate};
 use crate::time::{ms, scale};
 use crate::trace::Expiry;
 use crate::{Duration, Extent, Instant};
@@ -43,16 +43,6 @@ pub(super) struct Turns {
     pub(super) rate: PeakRate,
     fastest: TurnRate,
     pub(super) budgets: Budgets,
-}
-
-/// A queue's share of the device, in parts of 65,536.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Claim {
-    /// Itself, and all of its group.
-    pub(super) share: u32,
-    pub(super) share_of_group: u32,
-    /// How many queues compete.
-    pub(super) competitors: u32,
 }
 
 impl Turns {
@@ -81,11 +71,12 @@ impl Turns {
         self.budgets.follow(&self.rate, settings.timeout_sync);
     }
 
-    /// turns.2: which part of the largest budget, and of the longest time, a turn may be; in parts of 65,536.
-    pub(super) fn part(claim: &Claim, settings: &Settings) -> u64 {
-        let average = u64::from(claim.share) * u64::from(claim.competitors);
+    /// turns.2: which part of the largest budget, and of the longest time, a turn may be, of a queue with this share among so many that
+    /// compete, in a group with that share; all in parts of 65,536.
+    pub(super) fn part(share: u32, competitors: u32, share_of_group: u32, settings: &Settings) -> u64 {
+        let average = u64::from(share) * u64::from(competitors);
         let timeout = settings.timeout_sync.as_nanos().max(1);
-        let round = u64::from(claim.share_of_group) * ROUND.as_nanos() / timeout;
+        let round = u64::from(share_of_group) * ROUND.as_nanos() / timeout;
         average.min(round).clamp(WHOLE / 8, WHOLE)
     }
 
@@ -122,7 +113,7 @@ impl Turns {
         if turn.served == 0 {
             return 0;
         }
-        self.fastest.ended(&rate::Turn { served: turn.served, time, wrote: turn.wrote, seeks });
+        self.fastest.ended(turn.served, time, turn.wrote, seeks);
         let could = self.fastest.sectors_in(time.min(turn.timeout)).min(self.budgets.max().into());
         if seeks && turn.served < could / 4 { could - turn.served } else { 0 }
     }
@@ -203,8 +194,7 @@ mod tests {
     fn a_light_group_has_short_turns() {
         let (turns, settings) = (turns(), Settings::default());
         for (share, millis, budget) in [(65_536, 125, 16_384), (6_554, 55, 7_209), (65, 15, 2_048)] {
-            let claim = Claim { share, share_of_group: share, competitors: 1000 };
-            let part = Turns::part(&claim, &settings);
+            let part = Turns::part(share, 1000, share, &settings);
             assert_eq!(Turns::timeout(&settings, part).as_nanos() / 1_000_000, millis, "share {share}");
             assert!(turns.budget(None, part).abs_diff(budget) <= 1, "share {share}: {}", turns.budget(None, part));
         }
@@ -214,8 +204,8 @@ mod tests {
     /// turns.2
     #[test]
     fn a_light_queue_of_a_group_has_short_turns() {
-        let claim = |competitors| Claim { share: 65_536 / 20, share_of_group: 65_536, competitors };
-        let parts = [40, 20, 10, 2].map(|competitors| Turns::part(&claim(competitors), &Settings::default()));
+        let part = |competitors| Turns::part(65_536 / 20, competitors, 65_536, &Settings::default());
+        let parts = [40, 20, 10, 2].map(part);
         assert_eq!(parts, [WHOLE, 65_520, 32_760, WHOLE / 8], "of an average of a 40th, a 20th, a 10th and a half");
     }
 
