@@ -490,13 +490,12 @@ fn whoever_listens_is_told_who_shares_a_queue() {
     assert!(std::iter::from_fn(|| bench.bfq.poll_message()).any(|message| message.note == Note::Parted));
 }
 
-/// merge.3: streams of unlike levels share no queue, but in the experiment that merges as Linux does.
+/// merge.3: streams of unlike levels share no queue.
 #[test]
-fn unlike_levels_share_a_queue_as_linux_has_them_and_not_as_we_do() {
-    let merges = |across_levels: bool| {
-        let ours = bfq(&groups(&[]), 1, true, Settings::default());
-        let mut bench = Bench::new(0, if across_levels { ours.merging_across_levels() } else { ours });
-        (0..2).for_each(|id| bench.add_stream(id, stream(0, PriorityClass::BestEffort, 4 * id as u8)));
+fn unlike_levels_share_no_queue() {
+    let merges = |levels: [u8; 2]| {
+        let mut bench = Bench::new(0, bfq(&groups(&[]), 1, true, Settings::default()));
+        (0..).zip(levels).for_each(|(id, level)| bench.add_stream(id, stream(0, PriorityClass::BestEffort, level)));
         bench.bfq.set("low_latency", "0").expect("it can be set"); // A raised one's turn is long.
         for round in 0..20 {
             (0..2).for_each(|id| bench.ask(StreamId(id), Op::Read, Flags::NONE, (2 * round + u64::from(id)) * 64, 64));
@@ -504,5 +503,5 @@ fn unlike_levels_share_a_queue_as_linux_has_them_and_not_as_we_do() {
         }
         counted(&bench.bfq, "queue_merges")
     };
-    assert_eq!((merges(false), merges(true)), (0, 1));
+    assert_eq!((merges([0, 4]), merges([4, 4])), (0, 1));
 }

@@ -184,7 +184,6 @@ pub struct Bfq {
     fair: FairQueue,
     competing: Competing,
     merging: Merging,
-    merges_across_levels: bool,
     turn: Option<Turn>,
     turns: Turns,
     together: Together,
@@ -221,7 +220,6 @@ impl Bfq {
             fair: FairQueue::new(&[Group::root()]),
             competing: Competing::default(),
             merging: Merging::default(),
-            merges_across_levels: false,
             turn: None,
             turns: Turns::new(setup.character.rotational, &settings),
             together: Together::default(),
@@ -239,15 +237,6 @@ impl Bfq {
         }
         this.review_merging();
         this
-    }
-
-    /// Merges queues of unlike levels too (merge.3), as Linux does: a shared queue keeps the level of the stream whose home it is. For
-    /// the experiment that shows what that costs (`lab/examples/merging.rs`), and for nothing else.
-    #[doc(hidden)]
-    #[must_use]
-    pub const fn merging_across_levels(mut self) -> Self {
-        self.merges_across_levels = true;
-        self
     }
 
     #[inline]

@@ -309,11 +309,10 @@ impl Bfq {
         }
         let in_service = self.turn.map(|turn| (turn.queue, queue(turn.queue).position));
         let asker = Asker { stream: stream.0, group: group.0, position: request.extent.start, in_service };
-        let across_levels = self.merges_across_levels;
         let fits = |q: u32| {
             let other = queue(q);
-            let is_alike = other.priority == priority || across_levels && other.priority.class == priority.class;
-            other.is_sync && other.group == group && is_alike && !other.seeks.is_seeky(SEEKY)
+            let is_alike = (other.group, other.priority) == (group, priority);
+            is_alike && other.is_sync && !other.seeks.is_seeky(SEEKY)
         };
         if let Some(to) = self.merging.cooperator(now, &asker, fits) {
             let moved = self.merging.join(stream.0, to);
