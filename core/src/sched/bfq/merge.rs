@@ -188,16 +188,9 @@ impl Merging {
     }
 
     /// A stream is about to ask: it goes home if the queue that it uses is being parted (merge.6).
-    #[inline]
     pub(super) fn enter(&mut self, stream: u32) -> Option<Moved> {
-        if !self.on {
-            return None;
-        }
-        let queue = self.queue_of(stream);
-        if !self.queues[queue as usize].parting {
-            return None;
-        }
-        self.leave(stream)
+        let is_parting = self.on && self.queues[self.queue_of(stream) as usize].parting;
+        if is_parting { self.leave(stream) } else { None }
     }
 
     /// A stream goes home; `None` if it is there.
@@ -230,14 +223,9 @@ impl Merging {
     }
 
     /// The queue that a stream that asks had better join (merge.2–5); `may` says whether it belongs together with its own (merge.3).
-    #[inline]
     pub(super) fn cooperator(&mut self, now: Instant, asker: &Asker, may: impl Fn(u32) -> bool) -> Option<u32> {
-        if self.on { self.find(now, asker, may) } else { None }
-    }
-
-    fn find(&mut self, now: Instant, asker: &Asker, may: impl Fn(u32) -> bool) -> Option<u32> {
         let own = self.queue_of(asker.stream);
-        if !self.is_fresh(now, own) {
+        if !self.on || !self.is_fresh(now, own) {
             return None;
         }
         let users = self.users(own);
