@@ -115,7 +115,6 @@ impl Modelled {
         settings.io_timeout = PATIENCE;
         settings.character = model.character();
         settings.backings[0].volatile_cache = settings.character.volatile_cache;
-        settings.seed = case.seed;
         settings.nr_requests = settings.nr_requests.max(scheduler.nr_requests(settings.depth));
         let mut queue = Queue::new(settings);
         queue.keep_trace(case.trace);
