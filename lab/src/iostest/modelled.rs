@@ -81,7 +81,7 @@ impl Modelled {
         let (mut held, mut asked) = (Vec::new(), Vec::new());
         for group in 0..case.groups.len() as u16 {
             let stats = world.queue().groups().stats_of(GroupId(group));
-            held.push(stats.time_held().time);
+            held.push(stats.held.time);
             asked.push(stats.moved());
         }
         let mut findings = Vec::new();

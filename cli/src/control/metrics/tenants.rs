@@ -142,7 +142,7 @@ fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
         (
             "fairlift_tenant_active_seconds",
             "Time the tenant's connections had operations outstanding, added up.",
-            |group| group.figures.stats.time_active(),
+            |group| group.figures.stats.active,
         ),
     ];
     for (name, says, of) in counters {
@@ -163,8 +163,8 @@ fn of_cache(rows: &[TenantRow<'_>], out: &mut Lines) {
     ];
     for (name, says, of) in counters {
         out.metric("counter", name, says);
-        for row in rows.iter().filter(|row| row.stats().cache() != Cache::default()) {
-            out.count(&row.labels, of(&row.stats().cache()));
+        for row in rows.iter().filter(|row| row.stats().cache != Cache::default()) {
+            out.count(&row.labels, of(&row.stats().cache));
         }
     }
 }
