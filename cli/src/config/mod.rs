@@ -300,7 +300,7 @@ impl Reading<'_> {
             Ok(()) if !keys.bounds.is_none() => _ = bounds.insert(section.name.clone(), keys.bounds),
             Ok(()) => {}
             Err(wrong) => {
-                let key = wrong.key();
+                let key = wrong.key;
                 let at = section.raw(key).map_or(section.at.clone(), Spanned::span);
                 self.mistakes.push(section.mistake(key, at, wrong.to_string()));
             }
