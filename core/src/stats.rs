@@ -276,41 +276,34 @@ impl Histogram {
         self.len() == 0
     }
 
-    /// The number of values up to the given thousandths; one at least.
-    fn rank(&self, per_mille: u32) -> u64 {
-        (u128::from(self.len()) * u128::from(per_mille)).div_ceil(1000).max(1) as u64
+    /// The bucket of the value that so many thousandths of the values do not exceed, and how many values of it are beyond; `None`: there are
+    /// no values.
+    fn find(&self, per_mille: u32) -> Option<(usize, u64)> {
+        let wanted = (u128::from(self.len()) * u128::from(per_mille)).div_ceil(1000).max(1) as u64;
+        let mut seen = 0u64;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            seen = seen.saturating_add(*count);
+            if seen >= wanted {
+                return Some((bucket, seen - wanted));
+            }
+        }
+        None
     }
 
     /// The value that `per_mille` thousandths of the values do not exceed, rounded up to its bucket's end; zero if empty.
     #[must_use]
     pub fn quantile(&self, per_mille: u32) -> Duration {
-        let wanted = self.rank(per_mille);
-        let mut seen = 0u64;
-        for (bucket, count) in self.counts.iter().enumerate() {
-            seen = seen.saturating_add(*count);
-            if seen >= wanted {
-                return Self::end(bucket);
-            }
-        }
-        Duration::ZERO
+        self.find(per_mille).map_or(Duration::ZERO, |(bucket, _)| Self::end(bucket))
     }
 
     /// As [`Histogram::quantile`], but not rounded up: the values of a bucket are taken to be spread evenly over it.
     #[must_use]
     pub fn estimate(&self, per_mille: u32) -> Duration {
-        let wanted = self.rank(per_mille);
-        let mut seen = 0u64;
-        for (bucket, count) in self.counts.iter().enumerate() {
-            if seen.saturating_add(*count) >= wanted {
-                let end = Self::end(bucket).as_nanos();
-                // An octave's eighths start where the one before ends.
-                let width = end / (9 + bucket as u64 % 8);
-                let beyond = scale(width, seen.saturating_add(*count) - wanted, *count);
-                return Duration::from_nanos(end - beyond);
-            }
-            seen = seen.saturating_add(*count);
-        }
-        Duration::ZERO
+        let Some((bucket, beyond)) = self.find(per_mille) else { return Duration::ZERO };
+        let end = Self::end(bucket).as_nanos();
+        // An octave's eighths start where the one before ends.
+        let width = end / (9 + bucket as u64 % 8);
+        Duration::from_nanos(end - scale(width, beyond, self.counts[bucket]))
     }
 
     /// The buckets that counted something, rising: the end of each, and how many values lie in it.
