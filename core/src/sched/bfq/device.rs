@@ -3,11 +3,7 @@
 use super::*;
 
 /// The knowledge with which the next scheduler of this kind begins.
-pub(super) struct Known {
-    depth: u32,
-    rotation: Rotation,
-    trials: Trials,
-}
+pub(super) struct Known(Rotation, Trials);
 
 /// All that is learned of the device.
 #[derive(Debug)]
@@ -47,18 +43,14 @@ impl Device {
     }
 
     pub(super) fn take_learned(&mut self) -> Known {
-        let Self { depth, rotation, .. } = *self;
-        let trials = core::mem::replace(&mut self.trials, Trials::new(depth, rotation.is_rotational()));
-        Known { depth, rotation, trials }
+        let anew = Trials::new(self.depth, self.is_rotational());
+        Known(self.rotation, core::mem::replace(&mut self.trials, anew))
     }
 
-    pub(super) fn recall(&mut self, learned: Known) {
-        let Known { depth, rotation, trials } = learned;
+    pub(super) fn recall(&mut self, Known(rotation, trials): Known) {
         (self.rotation, self.trials) = (rotation, trials);
         self.trials.resume();
-        if depth != self.depth {
-            self.trials.set_max(self.depth);
-        }
+        self.trials.set_max(self.depth);
     }
 
     /// For another server: whether distance costs time, and which way and depths trials have found.
