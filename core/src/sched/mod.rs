@@ -9,6 +9,7 @@ pub mod deadline;
 pub mod fair;
 pub mod fair_queue;
 pub mod none;
+mod notes;
 mod request_list;
 pub mod traits;
 

@@ -7,7 +7,7 @@ const IN_TIME: u64 = 3;
 
 impl Bfq {
     pub(super) fn arrive(&mut self, now: Instant, request: &Waiting) {
-        self.notes.now = now;
+        self.now = now;
         let q = self.queue_for(now, request);
         if !self.queue(q).is_open() {
             let cap = Duration::from_nanos(self.habitual_idle().as_nanos() * 2);
@@ -112,7 +112,7 @@ impl Bfq {
     pub(super) fn ended(&mut self, now: Instant, served: &Served) {
         let id = served.request.id;
         let q = self.waitings.owner(id);
-        self.notes.now = now;
+        self.now = now;
         // A failed request says nothing about the device's throughput.
         let sectors = if served.ok() { charge::size(served.request.op, served.request.extent.sectors) } else { 0 };
         let beside = self.charges.ends(now, served.request.op, self.together.in_flight, sectors);
@@ -188,7 +188,7 @@ impl Bfq {
         if self.queue(q).is_open() {
             self.crowd.raised += 1;
         }
-        self.note(q, Note::Raised { times: self.queue(q).raising.coefficient() });
+        self.note(q, None, Note::Raised { times: self.queue(q).raising.coefficient() });
         self.weigh(q);
     }
 
@@ -201,7 +201,7 @@ impl Bfq {
             // Neither turns nor the depth were what they are otherwise.
             self.device.trials.review(self.device.is_rotational());
         }
-        self.note(q, Note::Lowered);
+        self.note(q, None, Note::Lowered);
         self.weigh(q);
     }
 

@@ -169,7 +169,9 @@ impl Bfq {
             way: is_auto.then_some(idling_trial::End { sectors, open: in_flight - 1 + waiting, several, seeks }),
         };
         let has_other_turns = self.device.trials.ended(now, &end);
-        self.tell_finding();
+        if let Some(finding) = self.device.trials.ways.take_finding() {
+            self.notes.keep_finding(finding);
+        }
         if has_other_turns {
             self.plan_anew(is_together);
         }
@@ -184,17 +186,6 @@ impl Bfq {
             if waits && in_service != Some(q) {
                 self.fair.set_budget(Leaf(q), self.budget(q, is_together));
             }
-        }
-    }
-
-    #[inline]
-    fn tell_finding(&mut self) {
-        if let Some(finding) = self.device.trials.ways.take_finding() {
-            if self.findings.len() == FINDINGS {
-                self.findings.pop_front();
-            }
-            let note = Note::Compared(finding);
-            self.findings.push_back(Message { at: finding.at, group: GroupId::ROOT, stream: None, note });
         }
     }
 

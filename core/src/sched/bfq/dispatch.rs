@@ -5,7 +5,7 @@ use super::*;
 impl Bfq {
     /// `all`: nothing is held back.
     pub(super) fn next(&mut self, now: Instant, all: bool) -> Next {
-        self.notes.now = now;
+        self.now = now;
         self.device.is_full = false;
         if let Some(id) = self.waitings.take_requeued() {
             let op = self.waitings.op(id);

@@ -100,7 +100,7 @@ impl Bfq {
         let (q, is_share_wait) = (turn.queue, turn.served == 0);
         if turn.idle_until.replace(until).is_none() {
             *(if is_share_wait { &mut self.counts.share_waits } else { &mut self.counts.idlings }) += 1;
-            self.note(q, Note::Idling { longest: until.since(now), busy: self.together.in_flight > 0 });
+            self.note(q, None, Note::Idling { longest: until.since(now), busy: self.together.in_flight > 0 });
         }
     }
 }

@@ -76,10 +76,10 @@ mod turns;
 mod weight_raising;
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::fair_queue::{Arrival, FairQueue, Leaf};
+use super::notes::Notes;
 use super::request_list::{BackSeek, RequestList, RequestTable};
 use super::{
     Charge, Entry, Learned, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestEnd, RequestId, Scheduler,
@@ -97,7 +97,6 @@ use crate::{Duration, Extent, Group, GroupId, Instant, Op, Priority, PriorityCla
 use charge::Charges;
 use competing::Competing;
 use merge::Merging;
-use notes::Notes;
 pub use settings::{QUANTUM, Settings};
 use streams::Levels;
 use together::Together;
@@ -105,9 +104,6 @@ use turns::Turns;
 use weight_raising::{Crowd, WeightRaising};
 
 const NIL: u32 = u32::MAX;
-/// Findings of trials that are kept for [`Report::poll_message`]. Chosen: at one trial in
-/// 10 s, ten minutes of them.
-const FINDINGS: usize = 64;
 /// More seeks than this among the last 32 requests make a queue one that seeks; the kernel's `BFQQ_SEEKY`.
 const SEEKY: u32 = 19;
 
@@ -189,10 +185,10 @@ pub struct Bfq {
     crowd: Crowd,
     charges: Charges,
     device: device::Device,
-    /// Results of trials that nobody has fetched yet.
-    findings: VecDeque<Message>,
     counts: Counts,
     notes: Notes,
+    /// When it was called last.
+    now: Instant,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -225,9 +221,9 @@ impl Bfq {
             crowd: Crowd::default(),
             charges: Charges::default(),
             device: device::Device::new(setup),
-            findings: VecDeque::with_capacity(FINDINGS),
             counts: Counts::default(),
-            notes: Notes::default(),
+            notes: Notes::new(),
+            now: Instant::ZERO,
             settings,
         };
         this.set_group(Instant::ZERO, GroupId::ROOT, &Group::root());
@@ -384,7 +380,7 @@ impl Report for Bfq {
     }
 
     fn poll_message(&mut self) -> Option<Message> {
-        self.findings.pop_front().or_else(|| self.notes.take())
+        self.notes.take()
     }
 
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {

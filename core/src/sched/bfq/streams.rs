@@ -90,7 +90,7 @@ impl Membership for Bfq {
     }
 
     fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
-        self.notes.now = now;
+        self.now = now;
         let home = self.homes[id.0 as usize];
         let (group, priority) = (self.queue(home).group, self.queue(home).priority);
         if (group, priority) == (stream.group, stream.priority) {
@@ -286,7 +286,7 @@ impl Bfq {
         if let Some(moved) = self.merging.enter(stream.0) {
             self.move_waiting(now, moved, stream);
             self.queue_mut(moved.to).think.forget();
-            self.note_stream(moved.to, stream, Note::Parted);
+            self.note(moved.to, Some(stream), Note::Parted);
         }
         let own = self.merging.queue_of(stream.0);
         let home = self.homes[stream.0 as usize];
@@ -315,7 +315,7 @@ impl Bfq {
         };
         if let Some(to) = self.merging.cooperator(now, stream.0, in_service, far) {
             let moved = self.merging.join(stream.0, to);
-            self.note_stream(to, stream, Note::Merged);
+            self.note(to, Some(stream), Note::Merged);
             let raising = self.queue(own).raising;
             if self.queue_mut(to).raising.inherit(&raising) {
                 self.raised(to);

@@ -9,7 +9,7 @@ impl Bfq {
         self.counts.turns += 1;
         if self.notes.on {
             let (used, budget, time) = (turn.served, self.fair.budget_of(Leaf(q)), now.since(turn.since));
-            self.note(q, Note::Expired { why, used, budget, time });
+            self.note(q, None, Note::Expired { why, used, budget, time });
         }
         let is_together = self.is_together();
         if !is_together {
