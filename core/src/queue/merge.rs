@@ -72,6 +72,7 @@ impl Settings {
             && kept.group == piece.group
             && kept.priority == piece.priority
             && request.context == context
-            && self.limits.allow(kept.op, whole, request.segments + segments)
+            && request.segments + segments <= u32::from(self.limits.segments_max)
+            && self.limits.fits(kept.op, whole)
     }
 }
