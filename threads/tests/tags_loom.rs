@@ -177,6 +177,32 @@ fn what_a_swap_frees_is_not_missed() {
     });
 }
 
+/// A shallow caller that swaps back what it may not have frees it for others all the same, though it takes nothing.
+#[test]
+fn what_a_swap_in_vain_frees_is_not_missed() {
+    check(3, || {
+        let tags = TagQueue::new(Settings { shallow: Some(4), ..Settings::new(8) }).unwrap();
+        let mut device = tags.caller();
+        let mut all: Vec<_> = std::iter::from_fn(|| device.try_get()).collect();
+        all.sort_unstable();
+        let shallow = thread::spawn({
+            let tags = Arc::clone(&tags);
+            move || tags.caller().shallow().try_get()
+        });
+        let waiter = thread::spawn({
+            let tags = Arc::clone(&tags);
+            move || tags.caller().get()
+        });
+        // Two bits of one word, of which shallow callers may have the first.
+        tags.put(all[0]);
+        let mine = tags.caller().shallow().try_get();
+        tags.put(all[1]);
+        let theirs = shallow.join().unwrap();
+        let waited = waiter.join().unwrap();
+        assert!(mine != Some(waited) && theirs != Some(waited) && (mine.is_none() || mine != theirs));
+    });
+}
+
 /// A caller whose turn is over sits down though a tag is free: whoever is woken for it may be itself.
 #[test]
 fn who_has_had_its_turn_does_not_leave_a_tag_behind() {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use fairlift_threads::tags::{Settings, TagQueue};
 use shuttle::{check_pct, check_random, thread};
 
-/// `threads` callers take and return a tag so many times each.
+/// `threads` callers, of two classes, take and return a tag so many times each.
 fn crowd(settings: Settings, threads: usize, times: usize) {
     let tags = TagQueue::new(settings).unwrap();
     let callers: Vec<_> = (0..threads)
@@ -21,7 +21,8 @@ fn crowd(settings: Settings, threads: usize, times: usize) {
             let tags = Arc::clone(&tags);
             thread::spawn(move || {
                 let user = n % settings.users;
-                let mut caller = tags.caller_of(user);
+                let caller = tags.caller_of(user);
+                let mut caller = if n % 3 == 0 && settings.shallow.is_some() { caller.shallow() } else { caller };
                 for _ in 0..times {
                     let tag = caller.get();
                     thread::yield_now();
@@ -44,6 +45,12 @@ fn six_callers_share_two_tags() {
 fn two_callers_share_one_tag() {
     check_random(|| crowd(Settings::new(1), 2, 4), 5000);
     check_pct(|| crowd(Settings::new(1), 2, 4), 5000, 3);
+}
+
+#[test]
+fn shallow_callers_and_others_share_three_tags() {
+    check_random(|| crowd(Settings { shallow: Some(1), ..Settings::new(3) }, 6, 3), 5000);
+    check_pct(|| crowd(Settings { shallow: Some(1), ..Settings::new(3) }, 4, 3), 2000, 3);
 }
 
 #[test]

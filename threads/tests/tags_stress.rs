@@ -25,7 +25,7 @@ fn main() {
     let long = std::time::Duration::from_secs_f64(long);
     let tests: [(&str, Test); 4] = [
         ("forty threads share two tags", forty_threads_share_two_tags),
-        ("users, classes and sizes change under way", users_and_sizes_change),
+        ("users, classes and sizes change under way", users_classes_and_sizes_change),
         ("tasks give up while they wait", tasks_give_up),
         ("the watchdog sees who waits while a tag is free", the_watchdog_sees),
     ];
@@ -37,7 +37,7 @@ fn main() {
 }
 
 #[cfg(not(any(loom, shuttle)))]
-use stress::{forty_threads_share_two_tags, tasks_give_up, the_watchdog_sees, users_and_sizes_change};
+use stress::{forty_threads_share_two_tags, tasks_give_up, the_watchdog_sees, users_classes_and_sizes_change};
 
 #[cfg(not(any(loom, shuttle)))]
 mod stress {
@@ -80,7 +80,7 @@ mod stress {
         let mut since: Option<(Instant, u64)> = None;
         while !stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(5));
-            let (count, free) = (done.load(Ordering::Relaxed), tags.bitmap().free_count() > 0);
+            let (count, free) = (done.load(Ordering::Relaxed), tags.bitmap().free_count(None) > 0);
             since = match since {
                 _ if tags.waiting() == 0 || !free => None,
                 Some((when, before)) if before == count && when.elapsed() > PATIENCE => return true,
@@ -135,8 +135,8 @@ mod stress {
         completions
     }
 
-    pub(crate) fn users_and_sizes_change(long: Duration) -> usize {
-        let settings = Settings { capacity: 16, users: 2, ..Settings::new(5) };
+    pub(crate) fn users_classes_and_sizes_change(long: Duration) -> usize {
+        let settings = Settings { capacity: 16, reserved: 1, shallow: Some(2), users: 2, ..Settings::new(5) };
         let tags = TagQueue::new(settings).unwrap();
         let (slots, stop) = (Slots::new(17 + 64), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -145,9 +145,14 @@ mod stress {
                 let (tags, slots, stop) = (&tags, &slots, &stop);
                 callers.push(scope.spawn(move || {
                     let user = n % 2;
-                    let mut caller = tags.caller_of(user);
+                    let mut caller = match n % 6 {
+                        0 => tags.caller().reserved(),
+                        1 | 2 => tags.caller_of(user).shallow(),
+                        _ => tags.caller_of(user),
+                    };
                     while !stop.load(Ordering::Relaxed) {
                         let tag = caller.get();
+                        assert_eq!(tag.0 == 0, n % 6 == 0, "reserved tags are for those who are entitled to them");
                         slots.touch(tag);
                         tags.put_of(user, tag);
                     }

@@ -39,18 +39,45 @@ pub struct Tag(pub u16);
 /// The most tags that there can be: a [`Tag`] is 16 bits.
 pub const DEPTH_MAX: usize = 1 << 16;
 
-/// The depth is 0, or more than there was room made for.
+/// Why tags are not as asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Error {
-    /// The request.
-    pub requested: usize,
-    /// The most that is possible.
-    pub max: usize,
+pub enum Error {
+    /// The depth is 0, or more than there was room made for.
+    Depth {
+        /// The request.
+        requested: usize,
+        /// The most that is possible.
+        max: usize,
+    },
+    /// The shallow depth is 0 or above the depth.
+    Shallow {
+        /// The request.
+        requested: usize,
+        /// The depth.
+        depth: usize,
+    },
+    /// As many tags are reserved as there are, or more.
+    Reserved {
+        /// The request.
+        requested: usize,
+        /// The depth.
+        depth: usize,
+    },
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a depth of {} is not possible: it is 1 to {} tags", self.requested, self.max)
+        match self {
+            Self::Depth { requested, max } => {
+                write!(f, "a depth of {requested} is not possible: it is 1 to {max} tags")
+            }
+            Self::Shallow { requested, depth } => {
+                write!(f, "a shallow depth of {requested} is not possible: it is 1 to the depth, which is {depth}")
+            }
+            Self::Reserved { requested, depth } => {
+                write!(f, "{requested} of {depth} tags cannot be reserved: at least one is for everybody")
+            }
+        }
     }
 }
 

@@ -26,10 +26,13 @@ use crate::sync::{AtomicUsize, Ordering, agree};
 /// In how many queues callers that wait are spread (wake.5): the kernel's `SBQ_WAIT_QUEUES`.
 pub const WAIT_QUEUES: usize = 8;
 
-/// How many are woken at once, at most (wake.5): an eighth of the tags that each of so many `users` may have, 1 to 8.
+/// How many are woken at once, at most (wake.5): an eighth of the tags that the most restricted caller may have, 1 to 8.
+///
+/// `shallow` is the least shallow depth that callers are held to, `users` how many share the tags.
 #[must_use]
-pub fn wake_batch(depth: usize, users: usize) -> usize {
-    (depth.div_ceil(users.max(1)) / WAIT_QUEUES).clamp(1, 8)
+pub fn wake_batch(depth: usize, shallow: Option<usize>, users: usize) -> usize {
+    let each = depth.div_ceil(users.max(1));
+    (each.min(shallow.unwrap_or(depth)) / WAIT_QUEUES).clamp(1, 8)
 }
 
 /// The common knowledge of all callers that wait for the same tags: the two counters that only ever grow (wake.2), and how many wait and
@@ -180,12 +183,13 @@ mod tests {
 
     /// The table of the kernel's documentation, and its rule for shared tags.
     #[test]
-    fn a_batch_is_an_eighth_of_the_tags_that_each_user_may_have() {
+    fn a_batch_is_an_eighth_of_the_tags_that_the_most_restricted_may_have() {
         for (depth, batch) in [(1, 1), (2, 1), (15, 1), (16, 2), (32, 4), (63, 7), (64, 8), (1024, 8)] {
-            assert_eq!(wake_batch(depth, 1), batch, "depth {depth}");
+            assert_eq!(wake_batch(depth, None, 1), batch, "depth {depth}");
         }
-        assert_eq!(wake_batch(64, 4), 2);
-        assert_eq!(wake_batch(64, 40), 1);
+        assert_eq!(wake_batch(64, Some(16), 1), 2);
+        assert_eq!(wake_batch(64, None, 4), 2);
+        assert_eq!(wake_batch(64, None, 40), 1);
     }
 
     /// wake.2

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use fairlift_core::Tag;
 use fairlift_core::tags::{Hint, Quota};
 
-use super::TagQueue;
 use super::wait::{QueueEnd, WAITING, WOKEN, Waiter};
+use super::{Class, TagQueue};
 use crate::sync::{Parker, Sleeper};
 
 /// How often a thread looks for a tag before it sleeps, if that helped the last times; each is some 50 ns, so that all are
@@ -19,7 +19,9 @@ const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 /// A taker of tags: a thread or a task. Dropped while it waits, it passes on its wake-up.
 pub struct Caller {
     tags: Arc<TagQueue>,
+    class: Class,
     user: usize,
+    line: usize,
     hint: Hint,
     turn: Quota,
     /// The turn is over: if others wait, this one waits too, whether or not a tag is free (wake.6).
@@ -38,9 +40,12 @@ impl Caller {
         assert!(user < tags.users.len(), "there is no user {user}: there are {}", tags.users.len());
         let waiter = Arc::new(Waiter::default());
         let hint = Hint::of(tags.callers.fetch_add(1, Ordering::Relaxed));
+        let line = tags.queues_of(Class::Full, user);
         Self {
             tags,
+            class: Class::Full,
             user,
+            line,
             hint,
             turn: Quota::default(),
             over: false,
@@ -52,6 +57,27 @@ impl Caller {
         }
     }
 
+    /// The same, held to the shallow depth: so that the likes of it never hold every tag, while that is less than the depth.
+    ///
+    /// # Panics
+    /// If no shallow depth was set.
+    #[must_use]
+    pub fn shallow(mut self) -> Self {
+        assert!(self.tags.shallow.is_some(), "a shallow caller of tags without a shallow depth");
+        self.leave();
+        (self.class, self.line) = (Class::Shallow, self.tags.queues_of(Class::Shallow, self.user));
+        self
+    }
+
+    /// A caller that is entitled to the reserved tags, and to no others.
+    ///
+    /// # Panics
+    /// If none are reserved.
+    #[must_use]
+    pub fn reserved(self) -> Self {
+        self.tags.reserved.as_ref().expect("a caller for reserved tags where none are").caller()
+    }
+
     /// Takes a tag if one is free, though others wait; may miss one that comes back at that moment. A caller that waited as a
     /// task waits no longer.
     #[inline]
@@ -59,7 +85,7 @@ impl Caller {
         if self.queued {
             self.leave();
         }
-        let tag = self.tags.take(self.user, &mut self.hint)?;
+        let tag = self.tags.take(self.class, self.user, &mut self.hint)?;
         let waiting = self.tags.wakeups.waiting();
         if waiting > 0 {
             self.over = !self.turn.goes_on(waiting);
@@ -109,7 +135,7 @@ impl Caller {
             return Poll::Ready(());
         }
         self.sit_down(Sleeper::Task(context.waker().clone()), QueueEnd::Behind);
-        if self.tags.room(self.user, 0) == 0 {
+        if self.tags.room(self.line, 0) == 0 {
             return Poll::Pending;
         }
         self.stop_waiting();
@@ -136,7 +162,7 @@ impl Caller {
     /// Gets up, and leaves it to the caller to [look](TagQueue::look); answers whether it had been woken.
     pub fn stop_waiting(&mut self) -> bool {
         std::mem::take(&mut self.queued)
-            && self.tags.wait_queues[self.user].remove(&self.waiter, self.queue, &self.tags.wakeups)
+            && self.tags.wait_queues[self.line].remove(&self.waiter, self.queue, &self.tags.wakeups)
     }
 
     /// Whether it was woken; if not, it will be by this task's waker.
@@ -150,7 +176,7 @@ impl Caller {
     fn sit_down(&mut self, sleeper: Sleeper, place: QueueEnd) {
         assert!(!self.queued, "a caller waits in two places");
         self.queued = true;
-        self.queue = self.tags.wait_queues[self.user].join(&self.waiter, sleeper, place, &self.tags.wakeups);
+        self.queue = self.tags.wait_queues[self.line].join(&self.waiter, sleeper, place, &self.tags.wakeups);
     }
 
     /// A tag, once there is one. Dropped before, it disturbs nobody; woken, it must be polled or dropped (wake.3).
@@ -204,7 +230,7 @@ impl Caller {
             self.tags.look();
             return None;
         }
-        let tag = self.tags.take(self.user, &mut self.hint)?;
+        let tag = self.tags.take(self.class, self.user, &mut self.hint)?;
         self.stop_waiting();
         self.tags.look(); // wake.4
         Some(tag)
@@ -213,7 +239,7 @@ impl Caller {
     /// Was woken: takes a tag if one is still there, and wakes others if more are (wake.4).
     fn arrive(&mut self) -> Option<Tag> {
         self.over = false;
-        let tag = self.tags.take(self.user, &mut self.hint);
+        let tag = self.tags.take(self.class, self.user, &mut self.hint);
         self.stop_waiting();
         self.turn.begin(self.tags.wakeups.waiting());
         self.tags.look();

@@ -62,7 +62,7 @@ fn while_nobody_waits_neither_counter_is_touched() {
     for _ in 0..1000 {
         let tag = caller.get();
         tags.put(tag);
-        all(&tags).into_iter().for_each(|tag| tags.put(tag));
+        tags.put_batch(&all(&tags));
     }
     assert_eq!(tags.counts(), (0, 0));
 }
@@ -127,8 +127,7 @@ fn many_tags_at_once_wake_a_batch() {
     let held = all(&tags);
     let mut tasks: Vec<_> = (0..20).map(|_| Task::new(&tags)).collect();
     tasks.iter_mut().for_each(|task| assert_eq!(task.poll(), None));
-    held.iter().for_each(|tag| tags.bitmap().put(*tag));
-    tags.returned(held.len());
+    tags.put_batch(&held);
     assert_eq!(tasks.iter().filter(|task| task.woken()).count(), 8);
 }
 
@@ -163,6 +162,38 @@ fn who_comes_in_vain_has_its_place_again() {
     tags.put(held);
     assert!(tasks[0].woken() && !tasks[1].woken());
     assert_eq!(tasks[0].poll(), Some(held));
+}
+
+#[test]
+fn reserved_tags_are_for_those_who_are_entitled_to_them() {
+    let tags = TagQueue::new(Settings { reserved: 2, ..Settings::new(5) }).unwrap();
+    assert_eq!(all(&tags).len(), 3);
+    let mut entitled = Task::of(tags.caller().reserved());
+    let (one, two) = (entitled.poll().unwrap(), entitled.poll().unwrap());
+    assert_eq!([one, two].map(|tag| tag.0).into_iter().max(), Some(1));
+    let mut waits = Task::new(&tags);
+    assert!(entitled.poll().is_none() && waits.poll().is_none());
+    tags.put(one);
+    assert!(!waits.woken() && entitled.woken() && entitled.poll() == Some(one));
+    tags.put(Tag(4));
+    assert_eq!(waits.poll(), Some(Tag(4)));
+}
+
+#[test]
+fn shallow_callers_leave_tags_for_the_others_and_do_not_stop_them() {
+    let tags = TagQueue::new(Settings { shallow: Some(3), ..Settings::new(8) }).unwrap();
+    let mut shallow = tags.caller().shallow();
+    let held: Vec<_> = std::iter::from_fn(|| shallow.try_get()).collect();
+    assert_eq!(held.len(), 3);
+    let others = all(&tags);
+    assert_eq!(others.len(), 5);
+    let (mut low, mut full) = (Task::of(tags.caller().shallow()), Task::new(&tags));
+    assert!(low.poll().is_none() && full.poll().is_none());
+    tags.put(others[0]);
+    assert!(!low.woken() && full.woken(), "this tag is not for shallow callers");
+    assert!(full.poll().is_some());
+    tags.put(held[0]);
+    assert!(low.woken() && low.poll().is_some());
 }
 
 #[test]
@@ -217,10 +248,15 @@ fn a_larger_depth_wakes_who_waits_and_a_smaller_one_settles() {
 #[test]
 fn what_is_not_possible_is_refused_with_what_is() {
     let why = |settings| TagQueue::new(settings).unwrap_err().to_string();
+    let two = Settings::new(2);
     assert_eq!(why(Settings::new(0)), "a depth of 0 is not possible: it is 1 to 1 tags");
-    let tags = TagQueue::new(Settings { capacity: 8, ..Settings::new(2) }).unwrap();
+    assert_eq!(why(Settings { reserved: 2, ..two }), "2 of 2 tags cannot be reserved: at least one is for everybody");
+    let shallow = "a shallow depth of 3 is not possible: it is 1 to the depth, which is 2";
+    assert_eq!(why(Settings { shallow: Some(3), ..two }), shallow);
+    let tags = TagQueue::new(Settings { capacity: 8, reserved: 1, ..two }).unwrap();
     let why = |depth| tags.resize(depth).unwrap_err().to_string();
     assert_eq!(why(0), "a depth of 0 is not possible: it is 1 to 8 tags");
+    assert_eq!(why(1), "1 of 1 tags cannot be reserved: at least one is for everybody");
     assert_eq!(why(9), "a depth of 9 is not possible: it is 1 to 8 tags");
     assert_eq!(tags.depth(), 2);
 }
@@ -242,6 +278,15 @@ fn it_shows_how_full_it_is_and_who_waits() {
     assert_eq!(task.poll(), None);
     let shown = format!("{tags:?}");
     assert!(shown.contains("words: \"#|#\"") && shown.contains("waiting: 1"), "{shown}");
+}
+
+#[test]
+#[should_panic(expected = "tag 2 was given back twice")]
+fn the_assertion_names_the_tag_as_its_holder_knows_it() {
+    let tags = TagQueue::new(Settings { reserved: 2, ..Settings::new(4) }).unwrap();
+    all(&tags);
+    tags.put(Tag(2));
+    tags.put(Tag(2));
 }
 
 #[test]
@@ -272,6 +317,20 @@ fn who_polled_and_then_asks_as_a_thread_waits_in_one_place() {
 
 #[test]
 fn the_depth_grows_to_the_capacity_that_was_asked_and_no_further() {
-    let tags = TagQueue::new(Settings::new(9)).unwrap();
+    let tags = TagQueue::new(Settings { capacity: 9, reserved: 1, ..Settings::new(9) }).unwrap();
     assert_eq!(tags.resize(10).unwrap_err().to_string(), "a depth of 10 is not possible: it is 1 to 9 tags");
+}
+
+/// Reserved tags are for progress: they do not wait for a caller that was woken for another.
+#[test]
+fn one_on_the_way_to_another_tag_does_not_hold_up_reserved_ones() {
+    let tags = TagQueue::new(Settings { reserved: 1, ..Settings::new(2) }).unwrap();
+    let held = all(&tags)[0];
+    let mut entitled = Task::of(tags.caller().reserved());
+    let reserved = entitled.poll().unwrap();
+    let (mut slow, mut next) = (Task::new(&tags), Task::of(tags.caller().reserved()));
+    assert!(slow.poll().is_none() && next.poll().is_none());
+    tags.put(held);
+    tags.put(reserved);
+    assert!(slow.woken() && next.woken() && next.poll() == Some(reserved));
 }

@@ -29,7 +29,7 @@ struct Queue {
 
 impl TwoStep {
     pub(crate) fn new(depth: usize) -> Self {
-        let batch = wake_batch(depth, 1) as i32;
+        let batch = wake_batch(depth, None, 1) as i32;
         let queue = |_| Queue { count: AtomicI32::new(batch), waiters: Mutex::new((0, 0)), bell: Condvar::new() };
         let zero = || AtomicUsize::new(0);
         // One queue is enough to lose a wake-up in, and all that a model has time for.

@@ -57,6 +57,21 @@ fn a_tag_that_is_returned_at_once_and_named_as_warm_is_taken_again() {
     assert_eq!(map.get(&mut hint), Some(Tag(1)));
 }
 
+/// bitmap.3
+#[test]
+fn in_round_robin_order_each_tag_has_its_turn() {
+    let (map, mut hint) = (Bitmap::new(6).unwrap().round_robin(), Hint::default());
+    let mut taken = Vec::new();
+    for _ in 0..14 {
+        let tag = map.get(&mut hint).unwrap();
+        taken.push(tag.0);
+        map.put(tag);
+    }
+    assert_eq!(taken, [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 0, 1]);
+    let (held, mut another) = (map.get(&mut hint).unwrap(), Hint::default());
+    assert_eq!(map.get(&mut another), Some(Tag(held.0 + 1)), "after the last one everybody's");
+}
+
 /// bitmap.4
 #[test]
 fn what_was_returned_comes_back_when_its_word_looks_full() {
@@ -97,6 +112,30 @@ fn the_largest_map_knows_which_of_its_tags_are_out() {
     assert!(!map.is_settled());
 }
 
+/// bitmap.6
+#[test]
+fn who_is_held_to_a_shallow_depth_takes_no_more_than_that_spread_over_the_words() {
+    for (depth, shallow) in [(64, 16), (64, 3), (8, 7), (100, 33), (7, 1)] {
+        let (map, mut hint) = (Bitmap::new(depth).unwrap(), Hint::default());
+        let taken = core::iter::from_fn(|| map.take(&mut hint, Some(shallow)).0).count();
+        assert_eq!(taken, shallow, "of {depth}");
+        let words = map.words.iter().map(|word| word.busy().count_ones());
+        let (least, most) = (words.clone().min(), words.max());
+        let even = shallow % map.words.len() == 0 && depth % map.words.len() == 0;
+        assert!(!even || least == most, "{map:?}");
+        assert_eq!(take_all(&map, &mut hint).len(), depth - shallow, "the rest is for the others");
+    }
+}
+
+#[test]
+fn a_batch_comes_back_whatever_words_it_is_of() {
+    let (map, mut hint) = (Bitmap::new(64).unwrap(), Hint::default());
+    let mut batch: Vec<_> = core::iter::from_fn(|| map.get(&mut hint)).take(40).collect();
+    let rest = batch.split_off(30);
+    map.put_batch(batch);
+    assert!(map.busy().eq(rest));
+}
+
 #[test]
 fn it_shows_how_full_it_is() {
     let (map, mut hint) = (Bitmap::new(6).unwrap(), Hint::default());
@@ -115,6 +154,8 @@ fn what_is_not_possible_is_refused_with_what_is() {
     let map = Bitmap::new(8).unwrap();
     assert!(map.resize(0).is_err() && map.resize(9).is_err());
     assert_eq!(map.depth(), 8, "and nothing has changed");
+    let why = map.check_shallow(9).unwrap_err().to_string();
+    assert_eq!(why, "a shallow depth of 9 is not possible: it is 1 to the depth, which is 8");
 }
 
 #[test]
