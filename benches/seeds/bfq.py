@@ -34,7 +34,7 @@ def section(fairlift):
         found = dict(zip([job[2:] for job in jobs], pool.map(lambda job: measure(*job), jobs)))
     head = "| | " + " | ".join(f"{disk}: {scheduler}" for disk in DISKS for scheduler in SCHEDULERS) + " |\n" + "|---" * (1 + len(DISKS) * len(SCHEDULERS)) + "|"
     return f"""\
-**A journal beside six clients** (`cargo run --release -p fairlift-lab --example merging`, `ssd-plextor-m5`, 60 s, five seeds: mean and
+**A journal beside six clients** (`cargo run --release -p fairlift-lab --example merging` at 54dd9308, `ssd-plextor-m5`, 60 s, five seeds: mean and
 deviation). In the seed dbench with 6 clients and a journal of more weight had about 150 MB/s with merging on flash and 200 without, and 200 with every
 other scheduler: 0.75.
 

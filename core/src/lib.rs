@@ -3,28 +3,6 @@
 //! Given the clients' requests ([`Bio`]) and a device's [`Limits`], a [`Queue`] says which request goes to the device next, and tells when
 //! each bio has ended. It reads no clock, starts no thread, does no I/O and never sees a payload byte: time is an argument, and so is
 //! everything the device answers. The same source therefore serves production (`fairlift`), the simulator (`fairlift-lab`) and the tests.
-//!
-//! | module | contents |
-//! |---|---|
-//! | [`request`] | a client's request: operation, flags, extent, and its outcome |
-//! | [`ceiling`] | how much a group may do in a second, at most |
-//! | [`limits`] | the limits of a device, and how a bio is cut to fit |
-//! | [`tags`] | the right to have one request in flight; a library of its own |
-//! | [`sched`] | the schedulers, one file each |
-//! | [`learn`] | learning of the device and of streams while requests come and go
-//! | [`queue`] | the state machine that holds the rest |
-//! | [`flush`] | many flushes into one |
-//! | [`group`] | the sharers of the device: groups and streams |
-//! | [`gateways`] | several servers before one pool, and the part that each is due |
-//! | [`tunable`] | one row per knob |
-//! | [`units`] | sizes and times as people write them |
-//! | [`record`] | state handed from one server to the next, by name |
-//! | [`stats`] | counters of events |
-//! | [`waits`] | where the time of requests went |
-//! | [`model`], [`program`] | the seams at both ends: a device on paper, and a program that asks |
-//! | [`trace`] | events, one at a time |
-//! | [`time`] | our own nanoseconds |
-//! | [`sync`] | atomics, from one place |
 
 #![cfg_attr(not(any(loom, shuttle)), no_std)]
 #![forbid(unsafe_code)]

@@ -67,12 +67,6 @@ impl Limits {
         cut
     }
 
-    /// Whether one request may cover the whole of `extent` in `segments` pieces of memory.
-    #[must_use]
-    pub fn allow(&self, op: Op, extent: Extent, segments: u32) -> bool {
-        segments <= u32::from(self.segments_max) && self.fits(op, extent)
-    }
-
     /// Whether one request may cover the whole of `extent`.
     #[inline]
     #[must_use]
@@ -116,7 +110,7 @@ mod tests {
     fn no_piece_crosses_a_stripe() {
         let limits = Limits { rw_max: 100, boundary: 16, ..Limits::new(1000) };
         assert_eq!(pieces(&limits, Op::Write, Extent::new(Sector(10), 30)), [(10, 6), (16, 16), (32, 8)]);
-        assert!(!limits.allow(Op::Write, Extent::new(Sector(15), 2), 1), "15 and 16 are in different stripes");
+        assert!(!limits.fits(Op::Write, Extent::new(Sector(15), 2)), "15 and 16 are in different stripes");
     }
 
     #[test]

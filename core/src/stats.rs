@@ -23,11 +23,16 @@ pub struct Stats {
     ops: [Counters; Op::COUNT],
     #[serde(deserialize_with = "any_length")]
     timing: [Option<Box<Timing>>; Op::COUNT],
-    held: Held,
-    cache: Cache,
-    flushed: Duration,
-    active: Duration,
-    could: Duration,
+    /// Bios that waited for a ceiling and have passed it.
+    pub held: Held,
+    /// Reads that passed through memory above the disk.
+    pub cache: Cache,
+    /// The device time of flushes that was charged.
+    pub flushed: Duration,
+    /// For how long streams each had a bio that had not ended, added up.
+    pub active: Duration,
+    /// For how long bios would have been outstanding, had each stream always had the most that it had at once (waits.5).
+    pub could: Duration,
 }
 
 /// Declares counters that only rise.
@@ -119,49 +124,10 @@ impl Stats {
         self.timing[op as usize].get_or_insert_default().latency.record(latency);
     }
 
-    /// A bio joined another's request.
-    pub fn merged(&mut self, op: Op) {
-        self.ops[op as usize].merges += 1;
-    }
-
-    /// A bio of data ended that began near the end of its stream's last one.
+    /// The counters of `op`, to be added to.
     #[inline]
-    pub fn near(&mut self, op: Op) {
-        self.ops[op as usize].near += 1;
-    }
-
-    /// The device time of a flush was charged, or its part of one that others shared.
-    pub fn charged(&mut self, time: Duration) {
-        self.flushed = self.flushed + time;
-    }
-
-    /// The device time of flushes that was charged.
-    #[must_use]
-    pub const fn time_flushed(&self) -> Duration {
-        self.flushed
-    }
-
-    /// A stream had a bio that had not ended, for so long.
-    #[inline]
-    pub fn was_active(&mut self, time: Duration) {
-        self.active = self.active + time;
-    }
-
-    /// For how long streams each had a bio that had not ended, added up.
-    #[must_use]
-    pub const fn time_active(&self) -> Duration {
-        self.active
-    }
-
-    /// A stream could have had bios outstanding for so long, all together.
-    pub fn could(&mut self, time: Duration) {
-        self.could = self.could + time;
-    }
-
-    /// For how long bios would have been outstanding, had each stream always had the most that it had at once (waits.5).
-    #[must_use]
-    pub const fn time_could(&self) -> Duration {
-        self.could
+    pub(crate) fn of_mut(&mut self, op: Op) -> &mut Counters {
+        &mut self.ops[op as usize]
     }
 
     /// A bio has waited for a ceiling for so long.
@@ -170,24 +136,12 @@ impl Stats {
         self.held.time = self.held.time + time;
     }
 
-    /// Bios that waited for a ceiling and have passed it.
-    #[must_use]
-    pub const fn time_held(&self) -> Held {
-        self.held
-    }
-
     /// A read that passed through memory above the disk has ended; `hit`: memory answered all of it.
     #[inline]
     pub fn passed_cache(&mut self, bytes: Bytes, hit: bool) {
         let Cache { hits, hit_bytes, misses, miss_bytes } = &mut self.cache;
         let (count, sum) = if hit { (hits, hit_bytes) } else { (misses, miss_bytes) };
         (*count, *sum) = (*count + 1, *sum + bytes.get());
-    }
-
-    /// Reads that passed through memory above the disk.
-    #[must_use]
-    pub const fn cache(&self) -> Cache {
-        self.cache
     }
 
     /// The counters of `op`.
@@ -322,41 +276,34 @@ impl Histogram {
         self.len() == 0
     }
 
-    /// The number of values up to the given thousandths; one at least.
-    fn rank(&self, per_mille: u32) -> u64 {
-        (u128::from(self.len()) * u128::from(per_mille)).div_ceil(1000).max(1) as u64
+    /// The bucket of the value that so many thousandths of the values do not exceed, and how many values of it are beyond; `None`: there are
+    /// no values.
+    fn find(&self, per_mille: u32) -> Option<(usize, u64)> {
+        let wanted = (u128::from(self.len()) * u128::from(per_mille)).div_ceil(1000).max(1) as u64;
+        let mut seen = 0u64;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            seen = seen.saturating_add(*count);
+            if seen >= wanted {
+                return Some((bucket, seen - wanted));
+            }
+        }
+        None
     }
 
     /// The value that `per_mille` thousandths of the values do not exceed, rounded up to its bucket's end; zero if empty.
     #[must_use]
     pub fn quantile(&self, per_mille: u32) -> Duration {
-        let wanted = self.rank(per_mille);
-        let mut seen = 0u64;
-        for (bucket, count) in self.counts.iter().enumerate() {
-            seen = seen.saturating_add(*count);
-            if seen >= wanted {
-                return Self::end(bucket);
-            }
-        }
-        Duration::ZERO
+        self.find(per_mille).map_or(Duration::ZERO, |(bucket, _)| Self::end(bucket))
     }
 
     /// As [`Histogram::quantile`], but not rounded up: the values of a bucket are taken to be spread evenly over it.
     #[must_use]
     pub fn estimate(&self, per_mille: u32) -> Duration {
-        let wanted = self.rank(per_mille);
-        let mut seen = 0u64;
-        for (bucket, count) in self.counts.iter().enumerate() {
-            if seen.saturating_add(*count) >= wanted {
-                let end = Self::end(bucket).as_nanos();
-                // An octave's eighths start where the one before ends.
-                let width = end / (9 + bucket as u64 % 8);
-                let beyond = scale(width, seen.saturating_add(*count) - wanted, *count);
-                return Duration::from_nanos(end - beyond);
-            }
-            seen = seen.saturating_add(*count);
-        }
-        Duration::ZERO
+        let Some((bucket, beyond)) = self.find(per_mille) else { return Duration::ZERO };
+        let end = Self::end(bucket).as_nanos();
+        // An octave's eighths start where the one before ends.
+        let width = end / (9 + bucket as u64 % 8);
+        Duration::from_nanos(end - scale(width, beyond, self.counts[bucket]))
     }
 
     /// The buckets that counted something, rising: the end of each, and how many values lie in it.
@@ -434,8 +381,8 @@ mod tests {
         stats.times_mut(Op::Read).spend(Part::Device, most);
         stats.times_mut(Op::Read).spend(Part::Others, most);
         stats.held(most);
-        stats.was_active(most);
-        stats.could(most);
+        stats.active = stats.active + most;
+        stats.could = stats.could + most;
         assert!(stats.is_possible());
         assert_eq!(stats.times(Op::Read).sum(), most);
     }
@@ -469,7 +416,7 @@ mod tests {
         stats.ended(Op::Read, Bytes(4096), Outcome::Done, ms(1));
         stats.spent(Op::Read, &Times::default());
         stats.passed_cache(Bytes(512), true);
-        stats.charged(ms(3));
+        stats.flushed = ms(3);
         let (handed, zero) = [&stats, &Stats::default()].map(|stats| serde_json::to_value(stats).unwrap()).into();
         let all = names(&handed, "");
         assert!(
@@ -530,12 +477,12 @@ mod tests {
         a.ended(Op::Read, Bytes(4096), Outcome::Done, ms(1));
         b.ended(Op::Read, Bytes(512), Outcome::Done, ms(2));
         b.ended(Op::Read, Bytes(512), Outcome::Failed(crate::Errno::EIO), ms(2));
-        b.merged(Op::Read);
-        b.near(Op::Read);
-        b.charged(ms(3));
+        b.of_mut(Op::Read).merges += 1;
+        b.of_mut(Op::Read).near += 1;
+        b.flushed = ms(3);
         a.add(&b);
         assert_eq!(a.of(Op::Read), Counters { ops: 3, bytes: 4608, merges: 1, failed: 1, near: 1 });
-        assert_eq!(a.time_flushed(), ms(3));
+        assert_eq!(a.flushed, ms(3));
         assert_eq!(a.latency(Op::Read).unwrap().len(), 3);
         assert_eq!(a.latency(Op::Write), None);
     }

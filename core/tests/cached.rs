@@ -125,8 +125,8 @@ impl Sim {
         }
         let figures = self.queue.groups_mut().figures_of_groups(self.now, 0..3).unwrap();
         let had = [1, 2].map(|group| figures.iter().find(|(id, _)| id.0 == group).unwrap().1.had);
-        let cache = self.queue.groups().stats_of(GroupId(1)).cache();
-        assert_eq!(self.queue.groups().stats_of(GroupId(2)).cache(), Cache::default(), "it passes no memory");
+        let cache = self.queue.groups().stats_of(GroupId(1)).cache;
+        assert_eq!(self.queue.groups().stats_of(GroupId(2)).cache, Cache::default(), "it passes no memory");
         let mut counters = BTreeMap::new();
         self.queue.counters(&mut |name, value| _ = counters.insert(name, value));
         Seen { done, cache, had, counters }
@@ -198,7 +198,7 @@ fn a_read_of_which_memory_has_a_part_counts_as_missed() {
             }
         }
         assert_eq!(queue.poll_finished(C0), Some(Finished::Done(Token(0), Outcome::Done)));
-        let cache = queue.groups().stats().cache();
+        let cache = queue.groups().stats().cache;
         assert_eq!((cache.hits, cache.misses), seen, "{cached:?}");
     }
 }

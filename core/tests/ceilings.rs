@@ -164,7 +164,7 @@ fn a_ceiling_holds_under_every_scheduler_and_without_long_gaps() {
             }
             let gap = sim.gone.windows(2).map(|two| two[1].0.since(two[0].0)).max().unwrap();
             assert!(gap <= ms(1), "{} at depth {depth}: {gap}", kind.name());
-            let held = sim.queue.groups().stats_of(GroupId(1)).time_held();
+            let held = sim.queue.groups().stats_of(GroupId(1)).held;
             assert!(held.bios > 2900 && held.time > secs(2), "{held:?}");
         }
     }

@@ -744,7 +744,7 @@ fairlift_lab::proptest! {
             assert_eq!(dispatched, sectors, "no sector is asked for twice or forgotten");
             let limits = world.queue().settings().limits;
             for request in world.dispatched().iter().filter(|d| d.op != Op::Flush) {
-                assert!(limits.allow(request.op, request.extent, 1), "{request:?} is more than the device takes");
+                assert!(limits.fits(request.op, request.extent), "{request:?} is more than the device takes");
             }
             streams.into_iter().for_each(|s| world.queue().remove_stream(s));
             ends

@@ -115,7 +115,7 @@ fn a_flush_of_a_neighbour_is_named_in_the_device_and_before() {
     one_part(&queue, s[ALICE], &[(Part::Device, 2 + 1 + 3), (Part::Flush, 7 + 6)]);
     one_part(&queue, s[BOB], &[(Part::Flush, 7)]);
     assert_eq!(queue.groups_mut().doing(at(12)).flushing, ms(7));
-    let flushed = |stream: usize| queue.groups().stream(s[stream]).stats().time_flushed();
+    let flushed = |stream: usize| queue.groups().stream(s[stream]).stats().flushed;
     assert_eq!((flushed(ALICE), flushed(BOB)), (Duration::ZERO, ms(7)), "who asked for it is charged");
 }
 
@@ -179,7 +179,7 @@ fn a_stream_is_active_while_a_bio_of_it_has_not_ended() {
     }
     read(&mut queue, at(20), s[ALICE], 1);
     let alice = &figures(&mut queue, at(23))[&GroupId(1)];
-    assert_eq!((alice.stats.time_active(), alice.streams, alice.open), (ms(2 + 2 + 3), 1, 1));
+    assert_eq!((alice.stats.active, alice.streams, alice.open), (ms(2 + 2 + 3), 1, 1));
 }
 
 /// waits.5
@@ -187,7 +187,7 @@ fn a_stream_is_active_while_a_bio_of_it_has_not_ended() {
 fn between_two_looks_a_stream_could_have_had_the_most_that_it_had_at_once() {
     let (mut queue, s) = queue(Kind::None, |_| ());
     let could = |queue: &mut Queue, now| {
-        figures(queue, at(now)).get(&GroupId(1)).map_or(0, |alice| alice.stats.time_could().as_millis())
+        figures(queue, at(now)).get(&GroupId(1)).map_or(0, |alice| alice.stats.could.as_millis())
     };
     assert_eq!(could(&mut queue, 5), 0);
     let burst = |queue: &mut Queue, start, tokens: &[u64]| {
@@ -212,7 +212,7 @@ fn what_was_told_of_a_group_never_falls() {
     let mut counted = (Duration::ZERO, Duration::ZERO);
     let mut alice = |queue: &mut Queue, now| {
         let alice = figures(queue, now).remove(&GroupId(1)).unwrap();
-        let before = core::mem::replace(&mut counted, (alice.stats.time_active(), alice.had));
+        let before = core::mem::replace(&mut counted, (alice.stats.active, alice.had));
         assert!(counted.0 >= before.0 && counted.1 >= before.1, "{before:?}, then {counted:?}");
         (counted.0.as_millis(), counted.1.as_millis())
     };
@@ -230,7 +230,7 @@ fn what_was_told_of_a_group_never_falls() {
     assert_eq!(alice(&mut queue, at(30)), (15, 20));
     queue.remove_stream(s[ALICE]);
     assert_eq!(alice(&mut queue, at(30)), (15, 20));
-    assert_eq!(figures(&mut queue, at(30))[&GroupId(2)].stats.time_active(), ms(5));
+    assert_eq!(figures(&mut queue, at(30))[&GroupId(2)].stats.active, ms(5));
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_bio_that_waits_outside_has_time_too() {
     assert_eq!(queue.submit_late(at(3), at(2), Part::Room, bio), Err(Refused::Full));
     queue.groups_mut().stream_mut(s[ALICE]).waits_outside(Op::Read, at(2));
     let alice = &figures(&mut queue, at(7))[&GroupId(1)];
-    assert_eq!((alice.open, alice.stats.time_active(), all_times(&alice.under_way).of(Part::Room)), (1, ms(5), ms(5)));
+    assert_eq!((alice.open, alice.stats.active, all_times(&alice.under_way).of(Part::Room)), (1, ms(5), ms(5)));
     queue.handle_completion(at(8), one.tag, Outcome::Done);
     queue.groups_mut().stream_mut(s[ALICE]).comes_in(at(9), Op::Read, at(2));
     queue.submit_late(at(9), at(2), Part::Room, bio).unwrap();
@@ -251,7 +251,7 @@ fn a_bio_that_waits_outside_has_time_too() {
     queue.handle_completion(at(10), two.tag, Outcome::Done);
     one_part(&queue, s[ALICE], &[(Part::Room, 7), (Part::Device, 1)]);
     assert_eq!(
-        figures(&mut queue, at(20))[&GroupId(1)].stats.time_active(),
+        figures(&mut queue, at(20))[&GroupId(1)].stats.active,
         ms(8),
         "from when it was asked for to its end, once"
     );

@@ -109,7 +109,7 @@ fn each_rule_of_bfq_and_of_what_learns_is_cited_by_a_test() {
     }
     let mut untested: BTreeSet<_> =
         families.iter().flat_map(|(family, numbers)| numbers.iter().map(|number| (*family, *number))).collect();
-    assert!(untested.len() > 90, "few rules were found: {untested:?}");
+    assert!(untested.len() > 80, "few rules were found: {untested:?}");
     for (path, text) in &sources {
         for line in tests(path, text).lines() {
             cited(prose(path, line), &families).iter().for_each(|rule| _ = untested.remove(rule));

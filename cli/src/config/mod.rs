@@ -262,7 +262,7 @@ impl Reading<'_> {
         match root.and_then(|()| keys.bounds.check()) {
             Ok(()) if !keys.bounds.is_none() => _ = file.bounds.insert(section.name.clone(), keys.bounds),
             Ok(()) => {}
-            Err(wrong) => self.mistakes.push(section.place(wrong.key()).says(wrong.to_string())),
+            Err(wrong) => self.mistakes.push(section.place(wrong.key).says(wrong.to_string())),
         }
         if !keys.delegate.is_empty() {
             file.delegated.insert(section.name.clone(), keys.delegate);

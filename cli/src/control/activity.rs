@@ -88,7 +88,7 @@ impl<'a> All<'a> {
 
     /// The reads of a group through the page cache before the looks, and between them.
     pub(super) fn cache(&self, path: &str) -> [Cache; 2] {
-        let of = |figures: Option<&&Figures>| figures.map_or_else(Cache::default, |figures| figures.stats.cache());
+        let of = |figures: Option<&&Figures>| figures.map_or_else(Cache::default, |figures| figures.stats.cache);
         let was = of(self.was.get(path));
         [was, of(self.now.get(path)).since(&was)]
     }
@@ -126,11 +126,11 @@ impl Activity {
     pub(super) fn of(figures: &Figures) -> Self {
         let mut activity = Self {
             data: [Op::Read, Op::Write].map(|op| figures.stats.of(op)),
-            cache: figures.stats.cache(),
+            cache: figures.stats.cache,
             had: seconds(figures.had),
-            flushed: seconds(figures.stats.time_flushed()),
-            active: seconds(figures.stats.time_active()),
-            could: seconds(figures.stats.time_could()),
+            flushed: seconds(figures.stats.flushed),
+            active: seconds(figures.stats.active),
+            could: seconds(figures.stats.could),
             streams: figures.streams,
             open: figures.open,
             in_flight: figures.in_flight,

@@ -376,7 +376,7 @@ fn limited(flags: &IostestArgs, groups: &[Group], mut all: Limits, scheduler: sc
     for (path, bounds) in &all {
         let root = if path == "/" { bounds.check_root() } else { Ok(()) };
         if let Err(wrong) = root.and_then(|()| bounds.check()) {
-            note(&format!("--{}", wrong.key()), format!("{path}: {wrong}"));
+            note(&format!("--{}", wrong.key), format!("{path}: {wrong}"));
         }
         if !bounds.floor.is_none() && !scheduler.has_floors() {
             note("--min", format!("{path}: scheduler {} keeps no floors; fair does", scheduler.name()));

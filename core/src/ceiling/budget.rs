@@ -132,12 +132,6 @@ impl Budget {
         }
     }
 
-    /// Whether it binds what goes this way.
-    #[inline]
-    pub fn binds(&self, direction: Direction) -> bool {
-        self.binding[direction as usize].load(Ordering::Relaxed) != 0
-    }
-
     /// The meters that bind what goes this way, each with whether it counts bytes.
     #[inline]
     fn bound(&self, way: Direction) -> impl Iterator<Item = (&Meter, bool)> {
@@ -375,7 +369,7 @@ mod tests {
         );
         budget.set(Instant::ZERO, &Ceiling::NONE);
         assert_eq!(budget.free_at(Direction::Read), Instant::ZERO);
-        assert!(!budget.binds(Direction::Read));
+        assert_eq!(budget.bound(Direction::Read).count(), 0);
         // A thousand changes give nothing away.
         let budget = iops(1_000);
         let mut count = 0;

@@ -72,16 +72,13 @@ struct GroupLines {
     /// By direction: its own weight, or a larger one while it, or a group below it, is below its floor.
     weights: [u32; 2],
     budget: Option<Arc<Budget>>,
-    /// The ceilings that bind it, its own first, as of a number of changes.
-    bound: Vec<Arc<Budget>>,
-    looked: u64,
     lines: [Line; 2],
 }
 
 impl GroupLines {
     fn new(group: &Group) -> Self {
         let weights = [group.weight.into(); 2];
-        Self { parent: group.parent, weights, budget: None, bound: Vec::new(), looked: 0, lines: Default::default() }
+        Self { parent: group.parent, weights, budget: None, lines: Default::default() }
     }
 }
 
@@ -115,9 +112,8 @@ pub struct Ceilings {
     nodes: Vec<Option<GroupLines>>,
     /// Floors of groups that wait for a ceiling above them.
     floors: Floors,
-    /// How many groups have a ceiling, and how often one came, changed or went.
+    /// How many groups have a ceiling.
     count: usize,
-    changes: u64,
     len: usize,
     /// Lines that sleep, by when to look at them; those of lines that were woken otherwise are passed over.
     asleep: BinaryHeap<Reverse<(Instant, GroupId, usize)>>,
@@ -165,6 +161,11 @@ impl Ceilings {
         core::iter::successors(Some(self.node(id)), |node| node.parent.map(|parent| self.node(parent)))
     }
 
+    /// The ceilings that bind a group: its own, and those of the groups above.
+    fn budgets(&self, id: GroupId) -> impl Iterator<Item = &Arc<Budget>> {
+        self.path(id).filter_map(|node| node.budget.as_ref())
+    }
+
     // ---- groups ----
 
     /// A group came, or has another weight.
@@ -172,10 +173,7 @@ impl Ceilings {
         let at = usize::from(id.0);
         self.nodes.resize_with(self.nodes.len().max(at + 1), || None);
         self.floors.set_group(id, id, group);
-        if self.nodes[at].is_none() {
-            self.nodes[at] = Some(GroupLines::new(group));
-            self.changes += 1; // its number may have been another's
-        }
+        self.nodes[at].get_or_insert_with(|| GroupLines::new(group));
         self.floors.tell_weight(id, &mut Lines(&mut self.nodes));
     }
 
@@ -213,22 +211,11 @@ impl Ceilings {
         if self.nodes.get(usize::from(id.0)).is_none_or(Option::is_none) {
             return;
         }
-        self.changes += 1;
         for way in 0..2 {
             if let State::Asleep(due) = self.line(id, way).state {
                 self.wake_if_asleep(now, due, id, way);
             }
         }
-    }
-
-    /// Looks which ceilings bind a group.
-    #[cold]
-    fn look(&mut self, id: GroupId) {
-        let binds = |budget: &&Arc<Budget>| Direction::ALL.iter().any(|way| budget.binds(*way));
-        let bound = self.path(id).filter_map(|node| node.budget.as_ref()).filter(binds).cloned().collect();
-        let changes = self.changes;
-        let node = self.node_mut(id);
-        (node.bound, node.looked) = (bound, changes);
     }
 
     /// No ceiling holds anything until they are [lowered](Self::lower): nobody wants to wait for what was asked. All of it is paid for (ceiling.11).
@@ -253,22 +240,18 @@ impl Ceilings {
     }
 
     /// Lets a bio through if it need not wait.
-    #[inline]
+    #[inline(never)] // who has no ceilings does not come here
     pub(crate) fn admit(&mut self, now: Instant, id: GroupId, bio: &Bio) -> bool {
-        if self.node(id).looked != self.changes {
-            self.look(id);
-        }
-        let bound = &self.node(id).bound;
-        if bound.is_empty() {
+        if self.budgets(id).next().is_none() {
             return true;
         }
         let (way, bytes) = (bio.op.direction(), size(bio));
         let is_free =
-            bound.iter().all(|budget| budget.is_free(now, way)) && (self.len == 0 || !self.has_before(id, way));
+            self.budgets(id).all(|budget| budget.is_free(now, way)) && (self.len == 0 || !self.has_before(id, way));
         if !is_free && !self.lifted {
             return false;
         }
-        bound.iter().for_each(|budget| _ = budget.charge(now, way, bytes)); // ceiling.3
+        self.budgets(id).for_each(|budget| _ = budget.charge(now, way, bytes)); // ceiling.3
         if self.floors.are_some() {
             self.floors.count(now, id, way, bytes);
         }
@@ -380,8 +363,8 @@ impl Ceilings {
         self.last = now;
         let (direction, bytes) = (held.bio.op.direction(), size(&held.bio));
         // ceiling.3
-        let budgets = self.path(id).filter_map(|node| node.budget.as_ref());
-        let cost = budgets.map(|budget| budget.charge(now, direction, bytes)).max().unwrap_or(Duration::ZERO);
+        let charges = self.budgets(id).map(|budget| budget.charge(now, direction, bytes));
+        let cost = charges.max().unwrap_or(Duration::ZERO);
         // Nothing costs nothing, or the first of several groups without a rate would always be the next.
         let cost = u128::from(cost.as_nanos().max(1)) << PLACES;
         if self.floors.are_some() {

@@ -185,57 +185,17 @@ impl fmt::Display for Bounds {
     }
 }
 
-/// A contradiction in bounds, and its rate.
+/// A contradiction in bounds.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wrong {
-    /// A rate is 0 or beyond [`Rate::most`].
-    Range(Rate, u64),
-    /// A burst for a rate without a ceiling.
-    BurstOfNothing(Rate),
-    /// A burst below the ceiling that it is to exceed.
-    BurstBelow(Rate, u64, u64),
-    /// A burst of no time, or beyond [`Ceiling::LENGTH_MAX`].
-    Length(Duration),
-    /// A floor above the ceiling.
-    FloorAbove(Rate, u64, Rate, u64),
-    /// A floor of the root.
-    FloorOfRoot,
-    /// A latency of the root.
-    LatencyOfRoot,
-}
-
-impl Wrong {
+pub struct Wrong {
     /// The key that it was said with.
-    #[must_use]
-    pub const fn key(&self) -> &'static str {
-        match self {
-            Self::Range(..) => "max",
-            Self::BurstOfNothing(_) | Self::BurstBelow(..) | Self::Length(_) => "burst",
-            Self::FloorAbove(..) | Self::FloorOfRoot => "min",
-            Self::LatencyOfRoot => "latency",
-        }
-    }
+    pub key: &'static str,
+    why: String,
 }
 
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Range(rate, amount) => write!(f, "{} takes 1 to {}, not {amount}", rate.name(), rate.most()),
-            Self::BurstOfNothing(rate) => {
-                write!(f, "a burst of {0} needs a max of {0}: a rate without a limit has no bursts", rate.name())
-            }
-            Self::BurstBelow(rate, burst, max) => {
-                write!(f, "a burst of {}={burst} is below the max of {max} that it is to exceed", rate.name())
-            }
-            Self::Length(length) => {
-                write!(f, "a burst is above 0 and at most {} long, not {length}", Ceiling::LENGTH_MAX)
-            }
-            Self::FloorAbove(low, min, high, max) => {
-                write!(f, "min {}={min} is above max {}={max}: both cannot hold", low.name(), high.name())
-            }
-            Self::FloorOfRoot => f.write_str("the root has all of the disk, so that a floor of it would mean nothing"),
-            Self::LatencyOfRoot => f.write_str("the root has no siblings that could make room for its latency"),
-        }
+        f.write_str(&self.why)
     }
 }
 
@@ -253,11 +213,15 @@ impl Bounds {
     /// # Errors
     /// Bounds that the root cannot have.
     pub fn check_root(&self) -> Result<(), Wrong> {
-        match self {
-            Self { floor, .. } if !floor.is_none() => Err(Wrong::FloorOfRoot),
-            Self { latency: Some(_), .. } => Err(Wrong::LatencyOfRoot),
-            _ => Ok(()),
+        if !self.floor.is_none() {
+            let why = "the root has all of the disk, so that a floor of it would mean nothing".into();
+            return Err(Wrong { key: "min", why });
         }
+        if self.latency.is_some() {
+            let why = "the root has no siblings that could make room for its latency".into();
+            return Err(Wrong { key: "latency", why });
+        }
+        Ok(())
     }
 
     /// Whether all of it can be kept.
@@ -266,20 +230,28 @@ impl Bounds {
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), Wrong> {
         let Self { ceiling: Ceiling { max, burst, length }, floor, latency: _ } = self;
+        let wrong = |key, why| Err(Wrong { key, why });
         for (rate, amount) in max.iter().chain(burst.iter()).chain(floor.iter()) {
             if amount > rate.most() {
-                return Err(Wrong::Range(rate, amount));
+                return wrong("max", format!("{} takes 1 to {}, not {amount}", rate.name(), rate.most()));
             }
         }
         for (rate, amount) in burst.iter() {
-            match max.get(rate) {
-                None => return Err(Wrong::BurstOfNothing(rate)),
-                Some(max) if amount < max => return Err(Wrong::BurstBelow(rate, amount, max)),
-                Some(_) => {}
+            let name = rate.name();
+            let Some(max) = max.get(rate) else {
+                let why = format!("a burst of {name} needs a max of {name}: a rate without a limit has no bursts");
+                return wrong("burst", why);
+            };
+            if amount < max {
+                let why = format!("a burst of {name}={amount} is below the max of {max} that it is to exceed");
+                return wrong("burst", why);
             }
         }
         if *length == Duration::ZERO || *length > Ceiling::LENGTH_MAX {
-            return Err(Wrong::Length(*length));
+            return wrong(
+                "burst",
+                format!("a burst is above 0 and at most {} long, not {length}", Ceiling::LENGTH_MAX),
+            );
         }
         for (low, min) in floor.iter() {
             // Reads are also part of all: at least 500 reads and at most 300 I/Os is impossible too.
@@ -287,7 +259,8 @@ impl Bounds {
                 let covers =
                     high == low || high == Rate::Iops && !low.counts_bytes() || high == Rate::Bps && low.counts_bytes();
                 if covers && min > max {
-                    return Err(Wrong::FloorAbove(low, min, high, max));
+                    let (low, high) = (low.name(), high.name());
+                    return wrong("min", format!("min {low}={min} is above max {high}={max}: both cannot hold"));
                 }
             }
         }

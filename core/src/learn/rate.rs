@@ -138,17 +138,6 @@ impl PeakRate {
     }
 }
 
-/// A turn that ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
-    /// Sectors that were served in it.
-    pub(crate) served: u64,
-    pub(crate) time: Duration,
-    /// Some of that was written.
-    pub(crate) wrote: bool,
-    pub(crate) seeks: bool,
-}
-
 /// The rate of the fastest turns of late (rate.6, rate.7).
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct TurnRate {
@@ -160,11 +149,12 @@ pub(crate) struct TurnRate {
 const TURN_MIN: Duration = ms(2);
 
 impl TurnRate {
-    pub(crate) fn ended(&mut self, turn: &Turn) {
-        if turn.seeks {
+    /// A turn ended that served this many sectors, some of them written or none.
+    pub(crate) fn ended(&mut self, served: u64, time: Duration, wrote: bool, seeks: bool) {
+        if seeks {
             self.rate -= self.rate / 256; // rate.7
-        } else if !turn.wrote && turn.time >= TURN_MIN {
-            let rate = scale(turn.served, 1 << 20, turn.time.as_nanos());
+        } else if !wrote && time >= TURN_MIN {
+            let rate = scale(served, 1 << 20, time.as_nanos());
             self.rate = if rate > self.rate { rate } else { self.rate - (self.rate - rate) / 64 }; // rate.6
         }
     }
@@ -404,7 +394,7 @@ mod tests {
     /// Feeds `count` turns of 2^27 ns (134 ms), each of `served` sectors.
     fn turns(rate: &mut TurnRate, count: u32, served: u64, seeks: bool) {
         let time = Duration::from_nanos(1 << 27);
-        (0..count).for_each(|_| rate.ended(&Turn { served, time, wrote: false, seeks }));
+        (0..count).for_each(|_| rate.ended(served, time, false, seeks));
     }
 
     /// The sectors of such a turn.
@@ -427,8 +417,8 @@ mod tests {
     #[test]
     fn turns_that_wrote_or_were_short_say_nothing() {
         let mut rate = TurnRate::default();
-        rate.ended(&Turn { served: 1 << 20, time: ms(100), wrote: true, seeks: false });
-        rate.ended(&Turn { served: 1 << 20, time: Duration::from_nanos(1_999_999), wrote: false, seeks: false });
+        rate.ended(1 << 20, ms(100), true, false);
+        rate.ended(1 << 20, Duration::from_nanos(1_999_999), false, false);
         assert_eq!(rate.sectors_in(secs(1)), 0);
     }
 

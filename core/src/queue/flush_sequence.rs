@@ -233,7 +233,8 @@ impl Queue {
         if !request.is_coordinated_flush() {
             if charge {
                 self.scheduler.charge(now, stream, group, time);
-                self.groups.stream_mut(stream).stats.charged(time);
+                let stats = &mut self.groups.stream_mut(stream).stats;
+                stats.flushed = stats.flushed + time;
             }
             return self.flushes.end_alone(at, outcome);
         }

@@ -417,7 +417,8 @@ impl Flushes {
             let (stream, group) = (stream(waiter), group(groups, waiter));
             let part = Duration::from_nanos(time.as_nanos() / count / u64::from(sharers[usize::from(group.0)]));
             scheduler.charge(now, stream, group, part);
-            groups.stream_mut(stream).stats.charged(part);
+            let stats = &mut groups.stream_mut(stream).stats;
+            stats.flushed = stats.flushed + part;
         }
         for waiter in cache.waiters.iter().take(cache.sharing) {
             sharers[usize::from(group(groups, waiter).0)] = 0;

@@ -119,7 +119,7 @@ impl StreamState {
     /// The time that it was active up to now counts for the group it is in.
     #[inline(never)]
     pub(super) fn count_active(&mut self, now: Instant) {
-        self.stats.was_active(now.since(self.open_since));
+        self.stats.active = self.stats.active + now.since(self.open_since);
         self.counted = now.max(self.open_since); // a worker's clock may be a little behind that of who looked
         self.open_since = self.counted;
     }
@@ -130,7 +130,8 @@ impl StreamState {
             self.count_active(now);
         }
         let most = core::mem::replace(&mut self.most, self.open);
-        self.stats.could(Duration::from_nanos(now.since(self.looked).as_nanos().saturating_mul(most.into())));
+        let could = Duration::from_nanos(now.since(self.looked).as_nanos().saturating_mul(most.into()));
+        self.stats.could = self.stats.could + could;
         self.looked = now;
     }
 
@@ -149,7 +150,7 @@ impl StreamState {
         }
         if op.has_payload() {
             if extent.start.0.abs_diff(self.after.0) <= Model::FAR {
-                self.stats.near(op);
+                self.stats.of_mut(op).near += 1;
             }
             self.after = Sector(extent.start.0 + extent.sectors);
         }

@@ -52,7 +52,7 @@ impl Queue {
 impl Groups {
     /// A piece has become part of a request.
     pub(super) fn merged(&mut self, now: Instant, piece: &Waiting, side: Side, trace: &mut Trace) {
-        self.stream_mut(piece.stream).stats.merged(piece.op);
+        self.stream_mut(piece.stream).stats.of_mut(piece.op).merges += 1;
         let action = match side {
             Side::Back => Action::BackMerged,
             Side::Front => Action::FrontMerged,
@@ -72,6 +72,7 @@ impl Settings {
             && kept.group == piece.group
             && kept.priority == piece.priority
             && request.context == context
-            && self.limits.allow(kept.op, whole, request.segments + segments)
+            && request.segments + segments <= u32::from(self.limits.segments_max)
+            && self.limits.fits(kept.op, whole)
     }
 }

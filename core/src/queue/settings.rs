@@ -35,8 +35,6 @@ pub struct Settings {
     pub nomerges: bool,
     /// The device's character, as it declares it.
     pub character: Character,
-    /// Where all that is random comes from.
-    pub seed: u64,
     /// The backings of the data, by rising start; the first starts at 0. Flushes are shared within each.
     pub backings: Vec<Backing>,
     /// How flushes are treated.
@@ -61,7 +59,6 @@ impl Settings {
             io_timeout: secs(30),
             nomerges: false,
             character: Character { rotational: false, volatile_cache: false },
-            seed: 0,
             backings: vec![Backing::default()],
             flush: flush::Settings::default(),
         }
@@ -81,13 +78,7 @@ impl Settings {
     /// The setup of its scheduler.
     #[must_use]
     pub fn setup(&self) -> sched::Setup<'_> {
-        sched::Setup {
-            capacity: self.rows(),
-            depth: self.depth,
-            groups: &self.groups,
-            character: self.character,
-            seed: self.seed,
-        }
+        sched::Setup { capacity: self.rows(), depth: self.depth, groups: &self.groups, character: self.character }
     }
 }
 

@@ -9,6 +9,7 @@ pub mod deadline;
 pub mod fair;
 pub mod fair_queue;
 pub mod none;
+mod notes;
 mod request_list;
 pub mod traits;
 
@@ -32,8 +33,6 @@ pub struct Setup<'a> {
     pub groups: &'a [Group],
     /// The device's character as declared: a first guess, because observations count more.
     pub character: Character,
-    /// Where all that is random comes from.
-    pub seed: u64,
 }
 
 /// Whether a device with this many requests at once works on several: CFQ's `CFQ_HW_QUEUE_MIN`. To find out by observation gained nothing
@@ -47,7 +46,7 @@ impl Setup<'_> {
     #[must_use]
     pub const fn new(capacity: usize) -> Self {
         let character = Character { rotational: false, volatile_cache: false };
-        Self { capacity, depth: 1, groups: &[], character, seed: 0 }
+        Self { capacity, depth: 1, groups: &[], character }
     }
 }
 

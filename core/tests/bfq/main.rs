@@ -34,7 +34,7 @@ fn groups(weights: &[u16]) -> Vec<Group> {
 
 fn bfq(groups: &[Group], depth: u16, rotational: bool, settings: Settings) -> Bfq {
     let character = Character { rotational, volatile_cache: false };
-    Bfq::new(&Setup { capacity: CAPACITY, depth, groups, character, seed: 1 }, settings)
+    Bfq::new(&Setup { capacity: CAPACITY, depth, groups, character }, settings)
 }
 
 fn stream(group: u16, class: PriorityClass, level: u8) -> Stream {

@@ -353,9 +353,9 @@ fn a_disk_that_rotates_is_held_for_a_reader_that_seeks_though_it_queues() {
 
 /// bfq.8: merge.7 of merging.
 #[test]
-fn on_a_device_that_does_not_rotate_and_queues_no_position_is_kept() {
+fn on_a_device_that_does_not_rotate_and_queues_no_queue_is_shared() {
     let tree = groups(&[]);
-    for (rotational, kept) in [(false, false), (true, true)] {
+    for (rotational, shared) in [(false, false), (true, true)] {
         let mut bench = Bench::new(0, bfq(&tree, 32, rotational, Settings::default()));
         (0..4).for_each(|id| bench.add_stream(id, stream(0, PriorityClass::BestEffort, 4)));
         for round in 0..200 {
@@ -364,8 +364,7 @@ fn on_a_device_that_does_not_rotate_and_queues_no_position_is_kept() {
             }
             bench.settle(32);
         }
-        let ops = counted(&bench.bfq, "position_tree_ops");
-        assert_eq!(ops > 0, kept, "{ops} operations");
+        assert_eq!(counted(&bench.bfq, "queue_merges") > 0, shared);
     }
 }
 
@@ -490,13 +489,12 @@ fn whoever_listens_is_told_who_shares_a_queue() {
     assert!(std::iter::from_fn(|| bench.bfq.poll_message()).any(|message| message.note == Note::Parted));
 }
 
-/// merge.3: streams of unlike levels share no queue, but in the experiment that merges as Linux does.
+/// merge.3: streams of unlike levels share no queue.
 #[test]
-fn unlike_levels_share_a_queue_as_linux_has_them_and_not_as_we_do() {
-    let merges = |across_levels: bool| {
-        let ours = bfq(&groups(&[]), 1, true, Settings::default());
-        let mut bench = Bench::new(0, if across_levels { ours.merging_across_levels() } else { ours });
-        (0..2).for_each(|id| bench.add_stream(id, stream(0, PriorityClass::BestEffort, 4 * id as u8)));
+fn unlike_levels_share_no_queue() {
+    let merges = |levels: [u8; 2]| {
+        let mut bench = Bench::new(0, bfq(&groups(&[]), 1, true, Settings::default()));
+        (0..).zip(levels).for_each(|(id, level)| bench.add_stream(id, stream(0, PriorityClass::BestEffort, level)));
         bench.bfq.set("low_latency", "0").expect("it can be set"); // A raised one's turn is long.
         for round in 0..20 {
             (0..2).for_each(|id| bench.ask(StreamId(id), Op::Read, Flags::NONE, (2 * round + u64::from(id)) * 64, 64));
@@ -504,5 +502,5 @@ fn unlike_levels_share_a_queue_as_linux_has_them_and_not_as_we_do() {
         }
         counted(&bench.bfq, "queue_merges")
     };
-    assert_eq!((merges(false), merges(true)), (0, 1));
+    assert_eq!((merges([0, 4]), merges([4, 4])), (0, 1));
 }

@@ -149,7 +149,7 @@ impl<'a> Queued<'a> {
         let mut measured = measured(count, course, done, self.gauge().read());
         for (id, figures) in self.disk.figures(clock::now()) {
             let group = usize::from(id.0);
-            (measured.held[group], measured.asked[group]) = (figures.stats.time_held().time, figures.stats.moved());
+            (measured.held[group], measured.asked[group]) = (figures.stats.held.time, figures.stats.moved());
         }
         self.disk.counters(&mut |name, count| *measured.counters.entry(name.to_owned()).or_default() += count);
         self.disk.take_findings(&mut |finding| {

@@ -320,7 +320,7 @@ impl Difference<'_> {
             }
             let root = if group.parent.is_none() { is.check_root() } else { Ok(()) };
             if let Err(wrong) = root.and_then(|()| is.check()) {
-                self.refuse(&of(), wrong.key(), wrong.to_string());
+                self.refuse(&of(), wrong.key, wrong.to_string());
             }
             let or_none = |value: Option<String>| value.unwrap_or_else(|| "none".into());
             let changed = is.named().into_iter().zip(was.named()).filter(|(is, was)| is != was);

@@ -272,8 +272,8 @@ impl Disk {
         } else if state.next.is_none() && queues.is_one() && plan.has_one_queue() {
             // The scheduler is made before the queue is taken, and the old one goes after that: workers do not wait for either.
             let root = [plan.root.clone()];
-            let Setup { capacity, depth: at_once, character, seed, .. } = queues.of(ContextId(0)).settings().setup();
-            let next = is.scheduler.build(&Setup { capacity, depth: at_once, groups: &root, character, seed });
+            let Setup { capacity, depth: at_once, character, .. } = queues.of(ContextId(0)).settings().setup();
+            let next = is.scheduler.build(&Setup { capacity, depth: at_once, groups: &root, character });
             let mut queue = queues.of(ContextId(0));
             let old = queue.take_over(now, is.scheduler, next);
             turn(&mut queue);

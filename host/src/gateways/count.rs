@@ -107,9 +107,9 @@ impl Before {
             })
         };
         let done = [of(false), of(true)];
-        let cache = self.stats.cache().since(&before.stats.cache());
+        let cache = self.stats.cache.since(&before.stats.cache);
         let requests = (done[0].ops.saturating_sub(cache.hits) + done[1].ops) as f64;
-        let flushed = self.stats.time_flushed().as_nanos().saturating_sub(before.stats.time_flushed().as_nanos());
+        let flushed = self.stats.flushed.as_nanos().saturating_sub(before.stats.flushed.as_nanos());
         let served = match costs {
             Some((model, reads)) => {
                 let [read, written] = &done;

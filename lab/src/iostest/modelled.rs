@@ -80,7 +80,7 @@ impl Modelled {
         let (mut held, mut asked) = (Vec::new(), Vec::new());
         for group in 0..case.groups.len() as u16 {
             let stats = world.queue().groups().stats_of(GroupId(group));
-            held.push(stats.time_held().time);
+            held.push(stats.held.time);
             asked.push(stats.moved());
         }
         let mut findings = Vec::new();
@@ -114,7 +114,6 @@ impl Modelled {
         settings.io_timeout = PATIENCE;
         settings.character = model.character();
         settings.backings[0].volatile_cache = settings.character.volatile_cache;
-        settings.seed = case.seed;
         settings.nr_requests = settings.nr_requests.max(scheduler.nr_requests(settings.depth));
         let mut queue = Queue::new(settings);
         queue.keep_trace(case.trace);

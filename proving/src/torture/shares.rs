@@ -112,9 +112,9 @@ impl SharesRun {
             groups,
             nomerges: true,
             character: Character { rotational: r.below(4) == 0, volatile_cache: true },
-            seed: r.bits(),
             ..Settings::new(kind, limits)
         };
+        r.bits(); // so that known seeds keep their runs
         Self {
             seed,
             theme,

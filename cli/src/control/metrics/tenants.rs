@@ -30,7 +30,7 @@ pub(super) struct TenantRow<'a> {
 impl TenantRow<'_> {
     /// Its reads through the page cache, if it has some.
     fn cache(&self) -> Option<Cache> {
-        Some(self.group.figures.stats.cache()).filter(|cache| *cache != Cache::default())
+        Some(self.group.figures.stats.cache).filter(|cache| *cache != Cache::default())
     }
 }
 
@@ -124,7 +124,7 @@ fn of_tenants(rows: &[(String, TenantRow<'_>)], out: &mut Lines) {
         (
             "fairlift_tenant_active_seconds",
             "Time the tenant's connections had operations outstanding, added up.",
-            |row| Some(Time(row.group.figures.stats.time_active())),
+            |row| Some(Time(row.group.figures.stats.active)),
         ),
         ("fairlift_tenant_cached_reads", "Reads that the page cache answered.", |row| Some(Count(row.cache()?.hits))),
         ("fairlift_tenant_cached_bytes", "Bytes that the page cache answered.", |row| {

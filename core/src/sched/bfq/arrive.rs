@@ -1,14 +1,13 @@
 //! Arrivals: requests, and their completions.
 
 use super::*;
-use crate::trace::Note;
 
 /// A stream is back in time within this many times `slice_idle` (turns.5); the kernel's value.
 const IN_TIME: u64 = 3;
 
 impl Bfq {
     pub(super) fn arrive(&mut self, now: Instant, request: &Waiting) {
-        self.notes.now = now;
+        self.now = now;
         let q = self.queue_for(now, request);
         if !self.queue(q).is_open() {
             let cap = Duration::from_nanos(self.habitual_idle().as_nanos() * 2);
@@ -20,7 +19,6 @@ impl Bfq {
         queue.seeks.arrived(request.extent, seek);
         let was_empty = queue.requests.is_empty();
         queue.requests.add(&mut self.waitings, now, request);
-        self.head_changed(q);
         if was_empty {
             if low_latency {
                 self.consider_raising(now, q);
@@ -93,7 +91,7 @@ impl Bfq {
             || old.requests.is_empty() && !self.is_worth_idling(now, &turn);
         if goes {
             self.counts.preemptions += 1;
-            self.end_turn(now, End::Preempted);
+            self.end_turn(now, Expiry::Preempted);
         }
     }
 
@@ -114,7 +112,7 @@ impl Bfq {
     pub(super) fn ended(&mut self, now: Instant, served: &Served) {
         let id = served.request.id;
         let q = self.waitings.owner(id);
-        self.notes.now = now;
+        self.now = now;
         // A failed request says nothing about the device's throughput.
         let sectors = if served.ok() { charge::size(served.request.op, served.request.extent.sectors) } else { 0 };
         let beside = self.charges.ends(now, served.request.op, self.together.in_flight, sectors);
@@ -167,16 +165,9 @@ impl Bfq {
     /// bfq.7: a queue asks that had nothing waiting.
     fn consider_raising(&mut self, now: Instant, q: u32) {
         let queue = self.queues[q as usize].as_mut().expect("it asks");
-        let default = Priority::default();
-        if !queue.is_sync {
-            return;
-        }
-        let arrival = weight_raising::Arrival {
-            can_rise: queue.priority == default && !self.merging.has_several_users(q),
-            last_end: queue.think.last_end(),
-            in_flight: queue.in_flight > 0,
-        };
-        if queue.raising.became_busy(now, &arrival) {
+        let is_its_own = queue.is_sync && !self.merging.has_several_users(q);
+        let can_rise = is_its_own && queue.priority == Priority::default() && queue.in_flight == 0;
+        if queue.raising.became_busy(now, can_rise, queue.think.last_end()) {
             self.counts.raised += 1;
             self.raised(q);
         }
@@ -197,7 +188,7 @@ impl Bfq {
         if self.queue(q).is_open() {
             self.crowd.raised += 1;
         }
-        self.note(q, Note::Raised { times: self.queue(q).raising.coefficient() });
+        self.note(q, None, Note::Raised { times: self.queue(q).raising.coefficient() });
         self.weigh(q);
     }
 
@@ -210,7 +201,7 @@ impl Bfq {
             // Neither turns nor the depth were what they are otherwise.
             self.device.trials.review(self.device.is_rotational());
         }
-        self.note(q, Note::Lowered);
+        self.note(q, None, Note::Lowered);
         self.weigh(q);
     }
 

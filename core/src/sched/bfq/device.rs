@@ -3,11 +3,7 @@
 use super::*;
 
 /// The knowledge with which the next scheduler of this kind begins.
-pub(super) struct Known {
-    depth: u32,
-    rotation: Rotation,
-    trials: Trials,
-}
+pub(super) struct Known(Rotation, Trials);
 
 /// All that is learned of the device.
 #[derive(Debug)]
@@ -47,18 +43,14 @@ impl Device {
     }
 
     pub(super) fn take_learned(&mut self) -> Known {
-        let Self { depth, rotation, .. } = *self;
-        let trials = core::mem::replace(&mut self.trials, Trials::new(depth, rotation.is_rotational()));
-        Known { depth, rotation, trials }
+        let anew = Trials::new(self.depth, self.is_rotational());
+        Known(self.rotation, core::mem::replace(&mut self.trials, anew))
     }
 
-    pub(super) fn recall(&mut self, learned: Known) {
-        let Known { depth, rotation, trials } = learned;
+    pub(super) fn recall(&mut self, Known(rotation, trials): Known) {
         (self.rotation, self.trials) = (rotation, trials);
         self.trials.resume();
-        if depth != self.depth {
-            self.trials.set_max(self.depth);
-        }
+        self.trials.set_max(self.depth);
     }
 
     /// For another server: whether distance costs time, and which way and depths trials have found.
@@ -177,7 +169,9 @@ impl Bfq {
             way: is_auto.then_some(idling_trial::End { sectors, open: in_flight - 1 + waiting, several, seeks }),
         };
         let has_other_turns = self.device.trials.ended(now, &end);
-        self.tell_finding();
+        if let Some(finding) = self.device.trials.ways.take_finding() {
+            self.notes.keep_finding(finding);
+        }
         if has_other_turns {
             self.plan_anew(is_together);
         }
@@ -192,17 +186,6 @@ impl Bfq {
             if waits && in_service != Some(q) {
                 self.fair.set_budget(Leaf(q), self.budget(q, is_together));
             }
-        }
-    }
-
-    #[inline]
-    fn tell_finding(&mut self) {
-        if let Some(finding) = self.device.trials.ways.take_finding() {
-            if self.findings.len() == FINDINGS {
-                self.findings.pop_front();
-            }
-            let note = Note::Compared(finding);
-            self.findings.push_back(Message { at: finding.at, group: GroupId::ROOT, stream: None, note });
         }
     }
 
@@ -231,13 +214,7 @@ impl Bfq {
             0 => self.device.is_rotational() || !self.device.queues(),
             choice => choice == 1,
         };
-        if self.merging.set_on(on) && on {
-            for q in 0..self.queues.len() as u32 {
-                if self.queues[q as usize].is_some() {
-                    self.head_changed(q);
-                }
-            }
-        }
+        self.merging.set_on(on);
     }
 
     pub(super) fn settings_changed(&mut self, name: &str) {

@@ -5,7 +5,7 @@ use super::*;
 impl Bfq {
     /// `all`: nothing is held back.
     pub(super) fn next(&mut self, now: Instant, all: bool) -> Next {
-        self.notes.now = now;
+        self.now = now;
         self.device.is_full = false;
         if let Some(id) = self.waitings.take_requeued() {
             let op = self.waitings.op(id);
@@ -38,8 +38,8 @@ impl Bfq {
             if served > 0 {
                 let is_used = charge::size(self.waitings.op(id), extent.sectors) > queue.left.into();
                 if is_used || now.since(since) >= timeout {
-                    let end = if is_used { End::Used } else { End::Timeout };
-                    self.end_turn(now, end); // bfq.3
+                    let why = if is_used { Expiry::BudgetExhausted } else { Expiry::BudgetTimeout };
+                    self.end_turn(now, why); // bfq.3
                     continue;
                 }
             }
@@ -69,7 +69,8 @@ impl Bfq {
             self.idle(now, until);
             return Some(until);
         }
-        self.end_turn(now, End::Empty);
+        let why = if turn.idle_until.is_some() { Expiry::TooIdle } else { Expiry::NoMoreRequests };
+        self.end_turn(now, why);
         None
     }
 
@@ -109,7 +110,6 @@ impl Bfq {
         turn.idle_until = None;
         self.fair.serve(sectors); // bfq.2
         self.merging.served(now, q);
-        self.head_changed(q);
     }
 
     /// The next request of a queue, if it has one (bfq.4).
@@ -127,22 +127,5 @@ impl Bfq {
             return Some(oldest);
         }
         queue.requests.next_from(&self.waitings, queue.position, self.back_seek())
-    }
-
-    /// Tells merging where a queue goes on (bfq.8).
-    #[inline]
-    pub(super) fn head_changed(&mut self, q: u32) {
-        if self.merging.on {
-            self.tell_head(q);
-        }
-    }
-
-    #[inline(never)]
-    fn tell_head(&mut self, q: u32) {
-        let queue = self.queue(q);
-        let next = queue.requests.next_from(&self.waitings, queue.position, self.back_seek());
-        let head = next.filter(|_| queue.is_sync).map(|id| self.waitings.extent(id).start);
-        let group = queue.group.0;
-        self.merging.set_head(q, group, head);
     }
 }

@@ -1,7 +1,6 @@
 //! For whom others wait, and for how long.
 
 use super::*;
-use crate::trace::Note;
 
 impl Bfq {
     /// Whether others wait for the queue in service, which has nothing to ask, and until when.
@@ -23,14 +22,10 @@ impl Bfq {
             return None;
         }
         // Its group is not raised, so where groups compete it is not.
-        let raised = self.queue(turn.queue).raising.idling(now, &self.crowd);
+        let queue = self.queue(turn.queue);
+        let raised = queue.raising.idling(now, &self.crowd);
         let alone = raised.filter(|idling| idling.is_alone && !self.groups_compete()).map(|idling| idling.at_least);
-        self.together.share_wait(now, self.thinker(turn.queue), alone, turn.idle_until, &self.settings)
-    }
-
-    fn thinker(&self, q: u32) -> Thinker<'_> {
-        let queue = self.queue(q);
-        Thinker { think: &queue.think, in_flight: queue.in_flight }
+        self.together.share_wait(now, &queue.think, queue.in_flight, alone, turn.idle_until, &self.settings)
     }
 
     /// turns.4
@@ -96,7 +91,7 @@ impl Bfq {
         let queue = self.queue(q);
         queue.is_sync
             && queue.priority.class != PriorityClass::Idle
-            && Together::comes_back(now, self.thinker(q), self.settings.group_idle)
+            && Together::comes_back(now, &queue.think, queue.in_flight, self.settings.group_idle)
             && self.is_owed(now, q)
     }
 
@@ -105,7 +100,7 @@ impl Bfq {
         let (q, is_share_wait) = (turn.queue, turn.served == 0);
         if turn.idle_until.replace(until).is_none() {
             *(if is_share_wait { &mut self.counts.share_waits } else { &mut self.counts.idlings }) += 1;
-            self.note(q, Note::Idling { longest: until.since(now), busy: self.together.in_flight > 0 });
+            self.note(q, None, Note::Idling { longest: until.since(now), busy: self.together.in_flight > 0 });
         }
     }
 }

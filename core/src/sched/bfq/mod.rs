@@ -22,7 +22,7 @@
 //! **Weight-raising** (`weight_raising.rs`): a stream that seems to start a program counts 30 times within its group, for some seconds.
 //! Example: beside four writers a start takes 2.4 s on a lone disk in place of 10.7. Linux has soft real time and bursts too.
 //!
-//! **Cooperation** (`merge.rs`, `position.rs`): streams that read one place in turns share a queue. Example: two that read every second
+//! **Cooperation** (`merge.rs`): streams that read one place in turns share a queue. Example: two that read every second
 //! block of a file move 62 MB/s in place of 16. As in Linux; not on a device that does not rotate and queues, and there no part
 //! of it runs.
 //!
@@ -68,7 +68,6 @@ mod dispatch;
 mod idling;
 mod merge;
 mod notes;
-mod position;
 mod settings;
 mod streams;
 mod together;
@@ -77,10 +76,10 @@ mod turns;
 mod weight_raising;
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::fair_queue::{Arrival, FairQueue, Leaf};
+use super::notes::Notes;
 use super::request_list::{BackSeek, RequestList, RequestTable};
 use super::{
     Charge, Entry, Learned, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestEnd, RequestId, Scheduler,
@@ -92,24 +91,19 @@ use crate::learn::idling_trial::{self, Way};
 use crate::learn::rotation::{Lone, Rotation};
 use crate::learn::trials::{self, Trials};
 use crate::record::{Record, Unreadable};
-use crate::trace::{Message, Note};
+use crate::trace::{Expiry, Message, Note};
 use crate::tunable::tune;
 use crate::{Duration, Extent, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 use charge::Charges;
 use competing::Competing;
-use merge::{Asker, Merging};
-use notes::Notes;
+use merge::Merging;
 pub use settings::{QUANTUM, Settings};
 use streams::Levels;
-use together::{Thinker, Together};
-use turn::End;
-use turns::{Claim, Turns};
+use together::Together;
+use turns::Turns;
 use weight_raising::{Crowd, WeightRaising};
 
 const NIL: u32 = u32::MAX;
-/// Findings of trials that are kept for [`Report::poll_message`]. Chosen: at one trial in
-/// 10 s, ten minutes of them.
-const FINDINGS: usize = 64;
 /// More seeks than this among the last 32 requests make a queue one that seeks; the kernel's `BFQQ_SEEKY`.
 const SEEKY: u32 = 19;
 
@@ -185,17 +179,16 @@ pub struct Bfq {
     fair: FairQueue,
     competing: Competing,
     merging: Merging,
-    merges_across_levels: bool,
     turn: Option<Turn>,
     turns: Turns,
     together: Together,
     crowd: Crowd,
     charges: Charges,
     device: device::Device,
-    /// Results of trials that nobody has fetched yet.
-    findings: VecDeque<Message>,
     counts: Counts,
     notes: Notes,
+    /// When it was called last.
+    now: Instant,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -222,16 +215,15 @@ impl Bfq {
             fair: FairQueue::new(&[Group::root()]),
             competing: Competing::default(),
             merging: Merging::default(),
-            merges_across_levels: false,
             turn: None,
             turns: Turns::new(setup.character.rotational, &settings),
             together: Together::default(),
             crowd: Crowd::default(),
             charges: Charges::default(),
             device: device::Device::new(setup),
-            findings: VecDeque::with_capacity(FINDINGS),
             counts: Counts::default(),
-            notes: Notes::default(),
+            notes: Notes::new(),
+            now: Instant::ZERO,
             settings,
         };
         this.set_group(Instant::ZERO, GroupId::ROOT, &Group::root());
@@ -240,15 +232,6 @@ impl Bfq {
         }
         this.review_merging();
         this
-    }
-
-    /// Merges queues of unlike levels too (merge.3), as Linux does: a shared queue keeps the level of the stream whose home it is. For
-    /// the experiment that shows what that costs (`lab/examples/merging.rs`), and for nothing else.
-    #[doc(hidden)]
-    #[must_use]
-    pub const fn merging_across_levels(mut self) -> Self {
-        self.merges_across_levels = true;
-        self
     }
 
     #[inline]
@@ -354,7 +337,6 @@ impl Merge for Bfq {
         let queue = self.queues[q as usize].as_mut().expect("it waits there");
         queue.requests.grown(&mut self.waitings, request, side);
         queue.seeks.grown(old_end, request.extent.end());
-        self.head_changed(q);
     }
 
     fn neighbour_after(&self, request: &Waiting) -> Option<RequestId> {
@@ -367,7 +349,6 @@ impl Merge for Bfq {
         let q = self.waitings.owner(kept.id);
         let queue = self.queues[q as usize].as_mut().expect("it waits there");
         queue.requests.absorbed(&mut self.waitings, kept, gone);
-        self.head_changed(q);
     }
 }
 
@@ -399,7 +380,7 @@ impl Report for Bfq {
     }
 
     fn poll_message(&mut self) -> Option<Message> {
-        self.findings.pop_front().or_else(|| self.notes.take())
+        self.notes.take()
     }
 
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
@@ -413,7 +394,6 @@ impl Report for Bfq {
         tell("raised", raised);
         tell("queue_merges", self.merging.merges);
         tell("queue_splits", self.merging.partings);
-        tell("position_tree_ops", self.merging.positions.ops);
         self.device.trials.counters(self.is_together(), tell);
     }
 }

@@ -1,53 +1,13 @@
-//! Messages: what BFQ does for reasons of its own, for those who listen.
-//!
-//! notes.1  The latest [`KEPT`] are kept while somebody listens, and none otherwise: then a message costs one test.
-//! notes.2  A message names the stream whose queue it is about; a queue of asynchronous writes has none.
-
-use alloc::collections::VecDeque;
+//! Messages about queues and their streams (notes.2).
 
 use super::*;
-use crate::trace::{Message, Note};
-
-/// Messages that are kept at most. Chosen: a bound on memory where nobody takes them; the oldest goes.
-const KEPT: usize = 4096;
-
-/// Messages that nobody has taken yet.
-#[derive(Default, Debug)]
-pub(super) struct Notes {
-    /// Whether somebody listens.
-    pub(super) on: bool,
-    /// When the scheduler was called last.
-    pub(super) now: Instant,
-    kept: VecDeque<Message>,
-}
-
-impl Notes {
-    pub(super) fn set_on(&mut self, on: bool) {
-        self.on = on;
-        if !on {
-            self.kept.clear();
-        }
-    }
-
-    pub(super) fn take(&mut self) -> Option<Message> {
-        self.kept.pop_front()
-    }
-}
 
 impl Bfq {
-    /// About a queue.
+    /// About a queue, and the stream that did something to it.
     #[inline]
-    pub(super) fn note(&mut self, q: u32, note: Note) {
+    pub(super) fn note(&mut self, q: u32, stream: Option<StreamId>, note: Note) {
         if self.notes.on {
-            self.keep(q, None, note);
-        }
-    }
-
-    /// About a stream and its queue.
-    #[inline]
-    pub(super) fn note_stream(&mut self, q: u32, stream: StreamId, note: Note) {
-        if self.notes.on {
-            self.keep(q, Some(stream), note);
+            self.keep(q, stream, note);
         }
     }
 
@@ -57,10 +17,6 @@ impl Bfq {
         let home = || self.homes.iter().position(|home| *home == q).map(|id| StreamId(id as u32));
         let stream = stream.or_else(home);
         let group = self.queue(q).group;
-        let Notes { now, kept, .. } = &mut self.notes;
-        if kept.len() == KEPT {
-            kept.pop_front();
-        }
-        kept.push_back(Message { at: *now, group, stream, note });
+        self.notes.keep(self.now, group, stream, note);
     }
 }

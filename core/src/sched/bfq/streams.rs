@@ -2,7 +2,6 @@
 
 use super::merge::Moved;
 use super::*;
-use crate::trace::Note;
 
 /// A queue's weight among its siblings follows from its level (bfq.1).
 fn weight_of(priority: Priority) -> u32 {
@@ -52,7 +51,6 @@ impl Membership for Bfq {
         };
         let state = &mut self.groups[index];
         (state.is_there, state.fair) = (true, fair);
-        self.merging.add_group(id.0);
         self.competing.add_group(id);
         self.charges.add_group(id);
     }
@@ -92,7 +90,7 @@ impl Membership for Bfq {
     }
 
     fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
-        self.notes.now = now;
+        self.now = now;
         let home = self.homes[id.0 as usize];
         let (group, priority) = (self.queue(home).group, self.queue(home).priority);
         if (group, priority) == (stream.group, stream.priority) {
@@ -101,7 +99,6 @@ impl Membership for Bfq {
         self.levels.remove(priority.level);
         self.levels.add(stream.priority.level);
         self.empty_home(now, id, home);
-        self.merging.set_head(home, group.0, None);
         self.end_turn_of(now, home);
         if self.fair.is_backlogged(Leaf(home)) {
             self.competing.go(group, priority.class);
@@ -116,7 +113,6 @@ impl Membership for Bfq {
         self.fair.set_queue_class(Leaf(home), stream.priority.class);
         self.fair.move_queue(Leaf(home), self.groups[usize::from(stream.group.0)].fair);
         debug_assert_eq!(self.competing, self.count_competing(), "after a stream was altered");
-        self.head_changed(home);
         // Writes queued under the old group leave the queue that it shares.
         let from = self.async_queue(group, priority);
         if from != NIL && !self.queue(from).requests.is_empty() {
@@ -201,8 +197,6 @@ impl Bfq {
         if has_opened {
             self.opens(to);
         }
-        self.head_changed(from);
-        self.head_changed(to);
         self.wake_if_waiting(now, to);
     }
 
@@ -237,7 +231,6 @@ impl Bfq {
         if self.turn.is_some_and(|turn| turn.queue == q) {
             self.turn = None; // The fair queue ends the slot itself.
         }
-        self.merging.set_head(q, group.0, None);
         if self.fair.is_backlogged(Leaf(q)) {
             self.competing.go(group, class);
         }
@@ -249,7 +242,7 @@ impl Bfq {
     /// Ends the turn of a queue, if it has one.
     fn end_turn_of(&mut self, now: Instant, q: u32) {
         if self.turn.is_some_and(|turn| turn.queue == q) {
-            self.end_turn(now, End::Preempted);
+            self.end_turn(now, Expiry::Preempted);
         }
     }
 
@@ -293,7 +286,7 @@ impl Bfq {
         if let Some(moved) = self.merging.enter(stream.0) {
             self.move_waiting(now, moved, stream);
             self.queue_mut(moved.to).think.forget();
-            self.note_stream(moved.to, stream, Note::Parted);
+            self.note(moved.to, Some(stream), Note::Parted);
         }
         let own = self.merging.queue_of(stream.0);
         let home = self.homes[stream.0 as usize];
@@ -308,17 +301,21 @@ impl Bfq {
         if priority.class == PriorityClass::Idle || queue(own).seeks.is_seeky(SEEKY) {
             return;
         }
-        let in_service = self.turn.map(|turn| (turn.queue, queue(turn.queue).position));
-        let asker = Asker { stream: stream.0, group: group.0, position: request.extent.start, in_service };
-        let across_levels = self.merges_across_levels;
-        let fits = |q: u32| {
-            let other = queue(q);
-            let is_alike = other.priority == priority || across_levels && other.priority.class == priority.class;
-            other.is_sync && other.group == group && is_alike && !other.seeks.is_seeky(SEEKY)
+        let (asked, in_service) = (request.extent.start.0, self.turn.map(|turn| turn.queue));
+        let far = |q: u32| {
+            let other = queues[q as usize].as_ref()?;
+            let is_alike = (other.group, other.priority) == (group, priority);
+            if !is_alike || !other.is_sync || other.seeks.is_seeky(SEEKY) {
+                return None;
+            }
+            let next = other.requests.next_from(&self.waitings, other.position, self.back_seek());
+            let last = (in_service == Some(q)).then_some(other.position);
+            let places = [next.map(|next| self.waitings.extent(next).start), last];
+            places.into_iter().flatten().map(|place| place.0.abs_diff(asked)).min()
         };
-        if let Some(to) = self.merging.cooperator(now, &asker, fits) {
+        if let Some(to) = self.merging.cooperator(now, stream.0, in_service, far) {
             let moved = self.merging.join(stream.0, to);
-            self.note_stream(to, stream, Note::Merged);
+            self.note(to, Some(stream), Note::Merged);
             let raising = self.queue(own).raising;
             if self.queue_mut(to).raising.inherit(&raising) {
                 self.raised(to);

@@ -33,14 +33,6 @@ pub(super) struct Together {
     reads: u32,
 }
 
-/// How a queue asks that has nothing waiting.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Thinker<'a> {
-    pub(super) think: &'a ThinkTime,
-    /// Requests of it that are in the device.
-    pub(super) in_flight: u32,
-}
-
 impl Together {
     /// A request went to the device.
     #[inline]
@@ -70,25 +62,26 @@ impl Together {
         are_between && self.reads < limit && self.in_flight < most
     }
 
-    /// together.2: a queue is likely to ask again at once.
-    pub(super) fn comes_back(now: Instant, thinker: Thinker<'_>, group_idle: Duration) -> bool {
-        !thinker.think.is_longer_than(Duration::from_nanos(group_idle.as_nanos() / 2))
-            && (thinker.in_flight > 0 || thinker.think.last_end().is_some_and(|end| now.since(end) < group_idle))
+    /// together.2: a queue with nothing waiting, and so much in the device, is likely to ask again at once.
+    pub(super) fn comes_back(now: Instant, think: &ThinkTime, in_flight: u32, group_idle: Duration) -> bool {
+        !think.is_longer_than(Duration::from_nanos(group_idle.as_nanos() / 2))
+            && (in_flight > 0 || think.last_end().is_some_and(|end| now.since(end) < group_idle))
     }
 
-    /// together.2, together.3: until when the others wait for a queue whose turn it is; `alone`: for how long it may have the device for
-    /// itself, `held`: until when they wait already.
+    /// together.2, together.3: until when the others wait for such a queue whose turn it is; `alone`: for how long it may have the device
+    /// for itself, `held`: until when they wait already.
     pub(super) fn share_wait(
         &self,
         now: Instant,
-        thinker: Thinker<'_>,
+        think: &ThinkTime,
+        in_flight: u32,
         alone: Option<Duration>,
         held: Option<Instant>,
         settings: &Settings,
     ) -> Option<Instant> {
-        if thinker.in_flight == 0 && (alone.is_some() || self.in_flight == 0) {
+        if in_flight == 0 && (alone.is_some() || self.in_flight == 0) {
             // Otherwise nothing is left idle.
-            return Some(thinker.think.last_end()? + alone?.max(settings.group_idle));
+            return Some(think.last_end()? + alone?.max(settings.group_idle));
         }
         Some(held.unwrap_or(now + settings.timeout_sync))
     }
@@ -132,7 +125,7 @@ mod tests {
     #[test]
     fn a_stream_that_asks_at_once_comes_back_for_as_long_as_group_idle() {
         let (quick, slow) = (thinks(us(500)), thinks(ms(5)));
-        let comes = |millis, think, in_flight| Together::comes_back(at(millis), Thinker { think, in_flight }, ms(8));
+        let comes = |millis, think, in_flight| Together::comes_back(at(millis), think, in_flight, ms(8));
         assert!(comes(7, &quick, 0) && !comes(8, &quick, 0), "it was answered 8 ms ago");
         assert!(comes(100, &quick, 1), "it waits for an answer");
         assert!(!comes(1, &slow, 0) && !comes(1, &slow, 1), "it thinks for 5 ms");
@@ -143,7 +136,7 @@ mod tests {
     fn others_wait_while_the_device_works_and_no_longer_than_timeout_sync() {
         let (think, settings) = (thinks(us(500)), Settings::default());
         let wait = |together: Together, in_flight, alone, held| {
-            together.share_wait(at(2), Thinker { think: &think, in_flight }, alone, held, &settings)
+            together.share_wait(at(2), &think, in_flight, alone, held, &settings)
         };
         assert_eq!(wait(with(1, 0), 1, None, None), Some(at(2 + 125)), "the device has a request of it");
         assert_eq!(wait(with(1, 0), 1, None, Some(at(50))), Some(at(50)), "from when they began to wait");

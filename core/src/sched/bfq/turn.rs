@@ -1,32 +1,20 @@
 //! The end of a turn: its charge, and the budget of the next one.
 
 use super::*;
-use crate::trace::{Expiry, Note};
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
-    /// It has nothing to ask, and is not waited for, or not any longer.
-    Empty,
-    /// The budget does not suffice for the next request.
-    Used,
-    /// `timeout_sync` has passed.
-    Timeout,
-    /// Somebody else goes first.
-    Preempted,
-}
 
 impl Bfq {
-    pub(super) fn end_turn(&mut self, now: Instant, end: End) {
+    pub(super) fn end_turn(&mut self, now: Instant, why: Expiry) {
         let turn = &self.turn.take().expect("a turn that ends has begun");
         let q = turn.queue;
         self.counts.turns += 1;
         if self.notes.on {
-            self.note(q, self.expired(now, turn, end));
+            let (used, budget, time) = (turn.served, self.fair.budget_of(Leaf(q)), now.since(turn.since));
+            self.note(q, None, Note::Expired { why, used, budget, time });
         }
         let is_together = self.is_together();
         if !is_together {
             self.charge_time(now, turn);
-            self.learn_budget(turn, end);
+            self.learn_budget(turn, why);
         }
         if self.merging.on {
             let is_seeky = self.queue(q).seeks.is_seeky(SEEKY);
@@ -37,28 +25,12 @@ impl Bfq {
         queue.ran_empty = is_empty && (is_together || turn.idle_until.is_none());
         let stays = !is_empty || is_together && turn.served > 0 && self.comes_back(now, q); // together.2
         self.counts.share_waits_refused += u64::from(is_together && is_empty && turn.served == 0);
-        let preempted = end == End::Preempted;
+        let preempted = why == Expiry::Preempted;
         let budget = stays.then(|| if preempted { self.queue(q).left.max(1) } else { self.budget(q, is_together) });
         self.fair.expire(budget);
         if budget.is_none() {
             let Queue { group, priority, .. } = *self.queue(q);
             self.competing.go(group, priority.class);
-        }
-    }
-
-    fn expired(&self, now: Instant, turn: &Turn, end: End) -> Note {
-        let why = match end {
-            End::Empty if turn.idle_until.is_some() => Expiry::TooIdle,
-            End::Empty => Expiry::NoMoreRequests,
-            End::Used => Expiry::BudgetExhausted,
-            End::Timeout => Expiry::BudgetTimeout,
-            End::Preempted => Expiry::Preempted,
-        };
-        Note::Expired {
-            why,
-            used: turn.served,
-            budget: self.fair.budget_of(Leaf(turn.queue)),
-            time: now.since(turn.since),
         }
     }
 
@@ -74,11 +46,11 @@ impl Bfq {
     }
 
     /// turns.1
-    fn learn_budget(&mut self, turn: &Turn, end: End) {
+    fn learn_budget(&mut self, turn: &Turn, why: Expiry) {
         self.turns.gave(&self.settings);
         let queue = self.queues[turn.queue as usize].as_mut().expect("it was in service");
         if queue.is_sync {
-            queue.budget = self.turns.budget_after(queue.budget, turn, end, queue.in_flight > 0);
+            queue.budget = self.turns.budget_after(queue.budget, turn.served, why, queue.in_flight > 0);
         }
     }
 
@@ -96,12 +68,8 @@ impl Bfq {
 
     /// turns.2: which part of the largest budget, and of the longest time, a queue's turn may be.
     pub(super) fn part(&self, q: u32) -> u64 {
-        let claim = Claim {
-            share: self.fair.share_of(Leaf(q)),
-            share_of_group: self.fair.share_of_group(Leaf(q)),
-            competitors: self.competing.queues().max(1),
-        };
-        Turns::part(&claim, &self.settings)
+        let (share, share_of_group) = (self.fair.share_of(Leaf(q)), self.fair.share_of_group(Leaf(q)));
+        Turns::part(share, self.competing.queues().max(1), share_of_group, &self.settings)
     }
 
     /// charge.1

@@ -24,10 +24,11 @@
 //!          budget and loses nothing by the hole. It preempts the queue in service if it would be next; so does a stream of a
 //!          higher class, or one that is weight-raised more.
 
-use super::{End, SEEKY, Settings, Turn};
+use super::{SEEKY, Settings, Turn};
 use crate::learn::habits::{Seek, Seekiness};
-use crate::learn::rate::{self, Budgets, PeakRate, TurnRate};
+use crate::learn::rate::{Budgets, PeakRate, TurnRate};
 use crate::time::{ms, scale};
+use crate::trace::Expiry;
 use crate::{Duration, Extent, Instant};
 
 /// A round in which every group has a turn takes about so long at most (turns.2), where no turn would be too short for it. Chosen: an
@@ -42,16 +43,6 @@ pub(super) struct Turns {
     pub(super) rate: PeakRate,
     fastest: TurnRate,
     pub(super) budgets: Budgets,
-}
-
-/// A queue's share of the device, in parts of 65,536.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Claim {
-    /// Itself, and all of its group.
-    pub(super) share: u32,
-    pub(super) share_of_group: u32,
-    /// How many queues compete.
-    pub(super) competitors: u32,
 }
 
 impl Turns {
@@ -80,11 +71,12 @@ impl Turns {
         self.budgets.follow(&self.rate, settings.timeout_sync);
     }
 
-    /// turns.2: which part of the largest budget, and of the longest time, a turn may be; in parts of 65,536.
-    pub(super) fn part(claim: &Claim, settings: &Settings) -> u64 {
-        let average = u64::from(claim.share) * u64::from(claim.competitors);
+    /// turns.2: which part of the largest budget, and of the longest time, a turn may be, of a queue with this share among so many that
+    /// compete, in a group with that share; all in parts of 65,536.
+    pub(super) fn part(share: u32, competitors: u32, share_of_group: u32, settings: &Settings) -> u64 {
+        let average = u64::from(share) * u64::from(competitors);
         let timeout = settings.timeout_sync.as_nanos().max(1);
-        let round = u64::from(claim.share_of_group) * ROUND.as_nanos() / timeout;
+        let round = u64::from(share_of_group) * ROUND.as_nanos() / timeout;
         average.min(round).clamp(WHOLE / 8, WHOLE)
     }
 
@@ -100,16 +92,17 @@ impl Turns {
         Duration::from_nanos(scale(settings.timeout_sync.as_nanos(), part, WHOLE))
     }
 
-    /// turns.1: the budget of a sync queue that had so large a one, after a turn; `waits`: it has requests in the device.
-    pub(super) fn budget_after(&self, before: u32, turn: &Turn, end: End, waits: bool) -> u32 {
+    /// turns.1: the budget of a sync queue that had so large a one, after a turn that served this much; `waits`: it has requests in the
+    /// device.
+    pub(super) fn budget_after(&self, before: u32, served: u64, why: Expiry, waits: bool) -> u32 {
         let (least, most) = (self.budgets.min(), self.budgets.max());
-        let after = match end {
-            End::Empty if turn.idle_until.is_none() => u32::try_from(turn.served).unwrap_or(u32::MAX),
-            End::Empty if waits => before.saturating_mul(2),
-            End::Empty => before.saturating_sub(least.saturating_mul(4)),
-            End::Timeout => before.saturating_mul(2),
-            End::Used => before.saturating_mul(4),
-            End::Preempted => before,
+        let after = match why {
+            Expiry::NoMoreRequests => u32::try_from(served).unwrap_or(u32::MAX),
+            Expiry::TooIdle if waits => before.saturating_mul(2),
+            Expiry::TooIdle => before.saturating_sub(least.saturating_mul(4)),
+            Expiry::BudgetTimeout => before.saturating_mul(2),
+            Expiry::BudgetExhausted => before.saturating_mul(4),
+            Expiry::Preempted => before,
         };
         after.clamp(least, most)
     }
@@ -120,7 +113,7 @@ impl Turns {
         if turn.served == 0 {
             return 0;
         }
-        self.fastest.ended(&rate::Turn { served: turn.served, time, wrote: turn.wrote, seeks });
+        self.fastest.ended(turn.served, time, turn.wrote, seeks);
         let could = self.fastest.sectors_in(time.min(turn.timeout)).min(self.budgets.max().into());
         if seeks && turn.served < could / 4 { could - turn.served } else { 0 }
     }
@@ -171,20 +164,19 @@ mod tests {
     fn budgets_follow_use() {
         let turns = turns();
         assert_eq!([turns.budgets.max(), turns.budgets.first(), turns.budgets.min()], [16_384, 2_048, 512]);
-        let idled = Turn { idle_until: Some(at(9)), ..turn(700) };
-        let after = |before, turn: &Turn, end, waits| turns.budget_after(before, turn, end, waits);
-        assert_eq!(after(3000, &turn(3000), End::Used, false), 12_000);
-        assert_eq!(after(3000, &turn(700), End::Timeout, false), 6000);
-        assert_eq!(after(3000, &turn(700), End::Empty, false), 700, "the device did not idle");
+        let after = |before, served, why, waits| turns.budget_after(before, served, why, waits);
+        assert_eq!(after(3000, 3000, Expiry::BudgetExhausted, false), 12_000);
+        assert_eq!(after(3000, 700, Expiry::BudgetTimeout, false), 6000);
+        assert_eq!(after(3000, 700, Expiry::NoMoreRequests, false), 700, "the device did not idle");
         assert_eq!(
-            after(3000, &idled, End::Empty, false),
+            after(3000, 700, Expiry::TooIdle, false),
             3000 - 4 * 512,
             "it idled, and the stream did not come back"
         );
-        assert_eq!(after(3000, &idled, End::Empty, true), 6000, "for its requests are in the device");
-        assert_eq!(after(3000, &turn(700), End::Preempted, false), 3000);
-        assert_eq!(after(3000, &turn(1), End::Empty, false), 512, "not below the smallest");
-        assert_eq!(after(9000, &turn(9000), End::Used, false), 16_384, "nor above the largest");
+        assert_eq!(after(3000, 700, Expiry::TooIdle, true), 6000, "for its requests are in the device");
+        assert_eq!(after(3000, 700, Expiry::Preempted, false), 3000);
+        assert_eq!(after(3000, 1, Expiry::NoMoreRequests, false), 512, "not below the smallest");
+        assert_eq!(after(9000, 9000, Expiry::BudgetExhausted, false), 16_384, "nor above the largest");
     }
 
     /// turns.1
@@ -202,8 +194,7 @@ mod tests {
     fn a_light_group_has_short_turns() {
         let (turns, settings) = (turns(), Settings::default());
         for (share, millis, budget) in [(65_536, 125, 16_384), (6_554, 55, 7_209), (65, 15, 2_048)] {
-            let claim = Claim { share, share_of_group: share, competitors: 1000 };
-            let part = Turns::part(&claim, &settings);
+            let part = Turns::part(share, 1000, share, &settings);
             assert_eq!(Turns::timeout(&settings, part).as_nanos() / 1_000_000, millis, "share {share}");
             assert!(turns.budget(None, part).abs_diff(budget) <= 1, "share {share}: {}", turns.budget(None, part));
         }
@@ -213,8 +204,8 @@ mod tests {
     /// turns.2
     #[test]
     fn a_light_queue_of_a_group_has_short_turns() {
-        let claim = |competitors| Claim { share: 65_536 / 20, share_of_group: 65_536, competitors };
-        let parts = [40, 20, 10, 2].map(|competitors| Turns::part(&claim(competitors), &Settings::default()));
+        let part = |competitors| Turns::part(65_536 / 20, competitors, 65_536, &Settings::default());
+        let parts = [40, 20, 10, 2].map(part);
         assert_eq!(parts, [WHOLE, 65_520, 32_760, WHOLE / 8], "of an average of a 40th, a 20th, a 10th and a half");
     }
 

@@ -45,17 +45,6 @@ const IDLE: Duration = ms(20);
 /// writers takes 790 ms on `ssd-sata-consumer`, and 117 with it.
 const ALONE: Duration = ms(500);
 
-/// A stream that becomes busy, as the scheduler sees it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival {
-    /// Whether it may be raised at all (raising.1).
-    pub(super) can_rise: bool,
-    /// When its last request ended; `None` if it never had one.
-    pub(super) last_end: Option<Instant>,
-    /// Whether a request of its is in flight.
-    pub(super) in_flight: bool,
-}
-
 /// The state of one queue; see the [module](self) for the rules.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct WeightRaising {
@@ -98,10 +87,10 @@ impl WeightRaising {
         if self.is_raised { 0 } else { sectors }
     }
 
-    /// It had nothing waiting, and now asks. Answers whether it was not raised and is now.
-    pub(super) fn became_busy(&mut self, now: Instant, arrival: &Arrival) -> bool {
-        let can_rise = arrival.can_rise && !arrival.in_flight;
-        if !can_rise || arrival.last_end.is_some_and(|end| now.since(end) <= AGAIN) {
+    /// It had nothing waiting since its last request ended, if it had one, and now asks; `can_rise`: it may be raised (raising.1), and has
+    /// nothing in flight. Answers whether it was not raised and is now.
+    pub(super) fn became_busy(&mut self, now: Instant, can_rise: bool, last_end: Option<Instant>) -> bool {
+        if !can_rise || last_end.is_some_and(|end| now.since(end) <= AGAIN) {
             return false; // raising.2
         }
         let was_raised = core::mem::replace(&mut self.is_raised, true);
@@ -176,14 +165,9 @@ mod tests {
     use super::*;
 
     const DURATION: fn() -> Duration = || secs(5);
-    const PLAIN: Arrival = Arrival { can_rise: true, last_end: None, in_flight: false };
 
     fn at(millis: u64) -> Instant {
         Instant::ZERO + ms(1_000_000 + millis)
-    }
-
-    fn after(millis: u64) -> Arrival {
-        Arrival { last_end: Some(at(millis)), ..PLAIN }
     }
 
     /// One open queue, raised or not, beside another that is not.
@@ -197,7 +181,7 @@ mod tests {
     /// Raised at 0.
     fn raised() -> WeightRaising {
         let mut raising = WeightRaising::default();
-        assert!(raising.became_busy(at(0), &PLAIN));
+        assert!(raising.became_busy(at(0), true, None));
         raising
     }
 
@@ -207,18 +191,16 @@ mod tests {
         assert_eq!((raised().coefficient(), WeightRaising::default().coefficient()), (30, 1));
         for (pause, is_raised) in [(2000, false), (2001, true)] {
             let mut raising = WeightRaising::default();
-            assert_eq!(raising.became_busy(at(10 + pause), &after(10)), is_raised, "after {pause} ms");
+            assert_eq!(raising.became_busy(at(10 + pause), true, Some(at(10))), is_raised, "after {pause} ms");
         }
     }
 
     /// raising.1
     #[test]
     fn who_has_a_priority_or_is_not_idle_is_not_raised() {
-        for arrival in [Arrival { can_rise: false, ..PLAIN }, Arrival { in_flight: true, ..PLAIN }] {
-            let mut raising = WeightRaising::default();
-            assert!(!raising.became_busy(at(0), &arrival), "{arrival:?}");
-            assert_eq!(raising.coefficient(), 1);
-        }
+        let mut raising = WeightRaising::default();
+        assert!(!raising.became_busy(at(0), false, None));
+        assert_eq!(raising.coefficient(), 1);
     }
 
     /// raising.3
@@ -240,7 +222,7 @@ mod tests {
     fn a_new_pause_gives_new_time_and_service() {
         let mut raising = raised();
         raising.served(120_000);
-        assert!(!raising.became_busy(at(3001), &after(1000)), "it was raised already");
+        assert!(!raising.became_busy(at(3001), true, Some(at(1000))), "it was raised already");
         raising.served(120_000);
         assert!(!raising.check(at(8001), DURATION));
         assert!(raising.check(at(8002), DURATION));

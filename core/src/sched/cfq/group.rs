@@ -80,14 +80,6 @@ pub(super) struct Class {
     pub(super) passed_since: Instant,
 }
 
-/// The class and service in turn of a group, and the end of its slice.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Workload {
-    pub(super) class: PriorityClass,
-    pub(super) service: Service,
-    pub(super) left: Duration,
-}
-
 /// A node of the weight tree.
 #[derive(Debug)]
 pub(super) struct Group {
@@ -110,8 +102,6 @@ pub(super) struct Group {
     /// When the device last answered one of them.
     pub(super) last_end: Instant,
     pub(super) think: ThinkTime,
-    /// The workload that continues at its next turn.
-    pub(super) saved: Option<Workload>,
     /// Its asynchronous flows, by class and level.
     pub(super) asyncs: [u32; ASYNCS],
 }
@@ -132,7 +122,6 @@ impl Group {
             last_dispatch: Instant::ZERO,
             last_end: Instant::ZERO,
             think: ThinkTime::default(),
-            saved: None,
             asyncs: [NIL; ASYNCS],
         }
     }

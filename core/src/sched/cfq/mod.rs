@@ -58,12 +58,12 @@ mod streams;
 mod tests;
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
 pub use settings::Settings;
 
+use super::notes::Notes;
 use super::request_list::{BackSeek, RequestTable};
 use super::{
     Charge, Entry, Merge, NR_REQUESTS_SHARED, Next, Report, RequestEnd, RequestId, Scheduler, Served, Setup, Side,
@@ -134,8 +134,7 @@ pub struct Cfq {
     is_far: bool,
     /// Until when the last answer was "nothing", since the device is held idle for a flow.
     idle_until: Option<Instant>,
-    tracing: bool,
-    notes: VecDeque<Message>,
+    notes: Notes,
     counts: Counts,
 }
 
@@ -161,10 +160,6 @@ enum Decision {
 /// Virtual times begin anew when one is so far on. Chosen: a quarter of their range, and no charge is as much. A hundred thousand writes a
 /// second at level 7 are so far in eleven weeks, and requests of groups in a year and a half.
 const FAR: u64 = 1 << 62;
-/// Messages that are kept at most. Chosen: what nobody takes is bounded; the oldest goes.
-const NOTES: usize = 1024;
-/// Room for those that are kept without tracing. Chosen: those are few, and the list grows if they are not.
-const NOTES_FIRST: usize = 64;
 
 impl Cfq {
     /// A scheduler with the settings in `setup`.
@@ -196,8 +191,7 @@ impl Cfq {
             now: Instant::ZERO,
             is_far: false,
             idle_until: None,
-            tracing: false,
-            notes: VecDeque::with_capacity(NOTES_FIRST),
+            notes: Notes::new(),
             counts: Counts::default(),
         };
         for (id, group) in (0..).zip(setup.groups) {
@@ -339,17 +333,8 @@ impl Cfq {
     }
 
     fn note(&mut self, group: u16, stream: Option<StreamId>, note: Note) {
-        if self.tracing {
-            keep(&mut self.notes, Message { at: self.now, group: GroupId(group), stream, note });
-        }
-    }
-
-    /// Says what a trial found, whether the queue is traced or not: there are few.
-    #[cold]
-    fn tell_finding(&mut self) {
-        if let Some(finding) = self.idling_trial.take_finding() {
-            let note = Note::Compared(finding);
-            keep(&mut self.notes, Message { at: finding.at, group: GroupId::ROOT, stream: None, note });
+        if self.notes.on {
+            self.notes.keep(self.now, GroupId(group), stream, note);
         }
     }
 
@@ -362,14 +347,6 @@ impl Cfq {
             self.join(number);
         }
     }
-}
-
-/// Keeps a message, and forgets the oldest if there are many.
-fn keep(notes: &mut VecDeque<Message>, message: Message) {
-    if notes.len() == NOTES {
-        notes.pop_front();
-    }
-    notes.push_back(message);
 }
 
 impl Scheduler for Cfq {
@@ -502,7 +479,9 @@ impl Scheduler for Cfq {
         self.table.forget(id);
         self.start_slice(number);
         if self.settings.slice_idle.is_none() && !is_cached && self.idling_trial.ended(now, end) {
-            self.tell_finding();
+            if let Some(finding) = self.idling_trial.take_finding() {
+                self.notes.keep_finding(finding);
+            }
             self.choose_mode();
         }
         if self.iops {
@@ -586,14 +565,11 @@ tune!(Cfq, settings_changed);
 
 impl Report for Cfq {
     fn set_tracing(&mut self, on: bool) {
-        self.tracing = on;
-        if !on {
-            self.notes.retain(|message| matches!(message.note, Note::Compared(_)));
-        }
+        self.notes.set_on(on);
     }
 
     fn poll_message(&mut self) -> Option<Message> {
-        self.notes.pop_front()
+        self.notes.take()
     }
 
     fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {

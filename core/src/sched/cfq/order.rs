@@ -1,7 +1,7 @@
 //! The order of service within a group: which flows take turns, and whose turn is next (cfq.2, cfq.3).
 
 use super::flow::Service;
-use super::group::{Presence, Workload};
+use super::group::Presence;
 use super::{Cfq, Flow};
 use crate::sched::Waiting;
 use crate::time::secs;
@@ -207,12 +207,5 @@ impl Cfq {
         let group = &mut self.groups[id];
         group.think.ended(self.now);
         group.classes[flow.priority.class as usize].services[flow.service as usize].think.ended(self.now);
-    }
-
-    /// Saves the rest of the present service for the group's next turn.
-    pub(super) fn save(&mut self) {
-        let Some(Serving { group, class, service, until }) = self.serving.take() else { return };
-        let left = until.since(self.now);
-        self.groups[group].saved = (left > Duration::ZERO).then_some(Workload { class, service, left });
     }
 }

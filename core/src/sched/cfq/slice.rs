@@ -35,7 +35,6 @@
 //!          up; a slice of the idle class after one request.
 
 use super::flow::Service;
-use super::group::Workload;
 use super::order::Serving;
 use super::{Cfq, Decision};
 use crate::time::{ms, scale};
@@ -191,9 +190,6 @@ impl Cfq {
     fn start(&mut self) -> bool {
         let Some(first) = self.groups.first_ready() else { return false };
         let id = self.group_served().unwrap_or(first);
-        if self.serving.is_some_and(|serving| serving.group != id) {
-            self.save();
-        }
         let class = self.next_class(id, true).expect("a group that is ready has flows");
         let service = self.choose_service(id, class);
         let number = self.next_flow(id, class, service).expect("a service that was chosen has flows");
@@ -211,11 +207,6 @@ impl Cfq {
     /// slice.3.
     fn choose_service(&mut self, id: u16, class: PriorityClass) -> Service {
         let waits = |service: Service| self.groups[id].classes[class as usize].services[service as usize].count > 0;
-        if self.serving.is_none()
-            && let Some(Workload { class, service, left }) = self.groups[id].saved
-        {
-            self.serving = Some(Serving { group: id, class, service, until: self.now + left });
-        }
         if let Some(serving) = self.serving
             && (serving.group, serving.class) == (id, class)
             && self.now < serving.until
@@ -226,7 +217,6 @@ impl Cfq {
         let service = self.next_service(id, class, true).expect("a class that was chosen has flows");
         let until = self.now + self.serving_time(id, class, service);
         self.serving = Some(Serving { group: id, class, service, until });
-        self.groups[id].saved = None;
         service
     }
 
