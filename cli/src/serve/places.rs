@@ -20,7 +20,7 @@ use crate::syntax::mistake::{Mistake, SettingPlace};
 pub(crate) struct Places {
     /// The tables of the file and their values, by their paths.
     spans: BTreeMap<String, Range<usize>>,
-    /// Flags, by the paths of the keys that they override (serve.1), and the places of what messages call by other words: `backing file:/srv/a.img`,
+    /// Flags, by the paths of the keys that they override (serve.1), and the places of settings that messages call by other words: `backing file:/srv/a.img`,
     /// `listener unix:/run/a.sock`, `root /srv`, `control 0`.
     others: BTreeMap<String, SettingPlace>,
 }

@@ -38,7 +38,7 @@ fn waits(tenant: &Value) -> Option<(&str, f64)> {
     all.max_by(|one, two| one.1.total_cmp(&two.1))
 }
 
-/// Whether a tenant, its disk, one of its exports or what it waits for has this text.
+/// Whether this text is in a tenant's path, its disk, one of its exports or the cause of its waits.
 pub(super) fn holds(tenant: &Value, text: &str) -> bool {
     let text = text.to_lowercase();
     let names = [&tenant["path"], &tenant["disk"]].into_iter().chain(tables::list(&tenant["exports"]));

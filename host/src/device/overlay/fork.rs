@@ -233,7 +233,7 @@ impl Layers {
         self.own.count() == (0, 0)
     }
 
-    /// Of a new top over what this one becomes, which is at a path then.
+    /// Of a new top over this one, which is at a path then.
     pub(super) fn header_above(&self, path: PathBuf) -> Result<Header, String> {
         let base = Base { path, is: lock(&self.header).fingerprint() };
         // It is written as it is, and begins as one that was opened: when it is opened again later, others may lie over it.
