@@ -95,6 +95,7 @@ def figures(run):
         if role["lat_p50_us"] > 10 and name not in ("writer", "bsw"):
             out[f"{name} p50 ms"] = role["lat_p50_us"] / 1000
             out[f"{name} p99 ms"] = role["lat_p99_us"] / 1000
+    out["tree ops"] = run["counters"].get("position_tree_ops", 0)
     return out
 
 
@@ -156,6 +157,10 @@ def compare(args):
             if new_seeds is None:
                 continue
             old, new = statistics.mean(old_seeds), statistics.mean(new_seeds)
+            if key == "tree ops":
+                if (old == 0) != (new == 0):
+                    lines["worse" if new else "better"].append(f"{name:40} {key:16} {old:10.4g} {new:10.4g}")
+                continue
             is_error = key.endswith("error %")
             entry = sums.setdefault(kind(key), [])
             if is_error:

@@ -82,6 +82,13 @@ impl Nodes {
         some(self.beside(slot, RIGHT))
     }
 
+    /// The slot before `slot` in its tree.
+    #[must_use]
+    pub fn prev(&self, slot: u32) -> Option<u32> {
+        debug_assert!(self.contains(slot), "slot {slot} is in no tree");
+        some(self.beside(slot, LEFT))
+    }
+
     fn at(&self, slot: u32) -> &Node {
         &self.0[slot as usize]
     }
@@ -301,6 +308,6 @@ mod tests {
         }
         assert_eq!(in_order(&even, &nodes), [18, 16, 14, 12, 10, 8, 6, 4, 2, 0]);
         assert_eq!(in_order(&odd, &nodes), [19, 17, 15, 13, 11, 9, 7, 5, 3, 1]);
-        assert_eq!(odd.last(&nodes), Some(1));
+        assert_eq!((odd.last(&nodes), nodes.prev(1)), (Some(1), Some(3)));
     }
 }

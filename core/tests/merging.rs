@@ -247,6 +247,7 @@ fn streams_that_read_in_turns_share_a_queue_on_a_disk_that_rotates() {
     let mut run = Run::new(true);
     read_in_turns(&mut run, 50);
     assert_eq!(run.counter("queue_merges"), 2, "two join the third");
+    assert!(run.counter("position_tree_ops") > 100);
 }
 
 #[test]
@@ -279,17 +280,17 @@ fn streams_that_go_their_own_ways_are_parted_and_stay_so() {
 fn where_merging_is_useless_none_of_its_bookkeeping_runs() {
     let mut run = Run::new(false);
     read_in_turns(&mut run, 50);
-    assert_eq!(run.counter("queue_merges"), 0);
+    assert_eq!((run.counter("position_tree_ops"), run.counter("queue_merges")), (0, 0));
 }
 
 #[test]
 fn merging_follows_what_the_device_takes_at_once_in_both_directions() {
     let mut run = Run::new(false);
-    // Off, all are at home; on again, two join the third once more.
-    for (depth, merges) in [(DEPTH, 0), (1, 2), (4, 2), (5, 2), (4, 4)] {
+    for (depth, is_on) in [(DEPTH, false), (1, true), (4, true), (5, false)] {
         run.scheduler.resize(CAPACITY, depth);
+        let ops = run.counter("position_tree_ops");
         read_in_turns(&mut run, 10);
-        assert_eq!(run.counter("queue_merges"), merges, "one that takes {depth}");
+        assert_eq!(run.counter("position_tree_ops") > ops, is_on, "one that takes {depth}");
     }
 }
 
@@ -303,9 +304,11 @@ fn merging_is_switched_on_and_off_with_requests_waiting() {
     }
     assert_eq!(run.counter("queue_merges"), 2);
     run.step(&Step::Merging(2));
+    let ops = run.counter("position_tree_ops");
     run.ask(0, Place::InTurns);
-    assert_eq!(run.counter("queue_merges"), 2);
+    assert_eq!((run.counter("position_tree_ops"), run.counter("queue_merges")), (ops, 2));
     run.step(&Step::Merging(1));
+    assert!(run.counter("position_tree_ops") > ops, "what waits is found again");
     run.ask(1, Place::InTurns);
     assert_eq!(run.counter("queue_merges"), 3);
     run.finish();

@@ -33,7 +33,9 @@ fn compare(tree: &Tree, nodes: &Nodes, model: &Model) -> Result<(), TestCaseErro
     let expected = slots(model);
     let forward: Vec<u32> = std::iter::successors(tree.first(nodes), |&slot| nodes.next(slot)).collect();
     prop_assert_eq!(&forward, &expected);
-    prop_assert_eq!(tree.last(nodes), expected.last().copied());
+    let mut backward: Vec<u32> = std::iter::successors(tree.last(nodes), |&slot| nodes.prev(slot)).collect();
+    backward.reverse();
+    prop_assert_eq!(&backward, &expected);
     for key in 0..=40 {
         let from = model.range((key, 0, 0)..).next().map(|&(.., slot)| slot);
         let below = model.range(..(key, 0, 0)).next_back().map(|&(.., slot)| slot);

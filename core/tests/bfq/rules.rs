@@ -353,9 +353,9 @@ fn a_disk_that_rotates_is_held_for_a_reader_that_seeks_though_it_queues() {
 
 /// bfq.8: merge.7 of merging.
 #[test]
-fn on_a_device_that_does_not_rotate_and_queues_no_queue_is_shared() {
+fn on_a_device_that_does_not_rotate_and_queues_no_position_is_kept() {
     let tree = groups(&[]);
-    for (rotational, shared) in [(false, false), (true, true)] {
+    for (rotational, kept) in [(false, false), (true, true)] {
         let mut bench = Bench::new(0, bfq(&tree, 32, rotational, Settings::default()));
         (0..4).for_each(|id| bench.add_stream(id, stream(0, PriorityClass::BestEffort, 4)));
         for round in 0..200 {
@@ -364,7 +364,8 @@ fn on_a_device_that_does_not_rotate_and_queues_no_queue_is_shared() {
             }
             bench.settle(32);
         }
-        assert_eq!(counted(&bench.bfq, "queue_merges") > 0, shared);
+        let ops = counted(&bench.bfq, "position_tree_ops");
+        assert_eq!(ops > 0, kept, "{ops} operations");
     }
 }
 

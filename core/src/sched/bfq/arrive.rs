@@ -19,6 +19,7 @@ impl Bfq {
         queue.seeks.arrived(request.extent, seek);
         let was_empty = queue.requests.is_empty();
         queue.requests.add(&mut self.waitings, now, request);
+        self.head_changed(q);
         if was_empty {
             if low_latency {
                 self.consider_raising(now, q);

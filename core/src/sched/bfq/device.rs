@@ -214,7 +214,13 @@ impl Bfq {
             0 => self.device.is_rotational() || !self.device.queues(),
             choice => choice == 1,
         };
-        self.merging.set_on(on);
+        if self.merging.set_on(on) && on {
+            for q in 0..self.queues.len() as u32 {
+                if self.queues[q as usize].is_some() {
+                    self.head_changed(q);
+                }
+            }
+        }
     }
 
     pub(super) fn settings_changed(&mut self, name: &str) {

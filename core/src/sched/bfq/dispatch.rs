@@ -110,6 +110,7 @@ impl Bfq {
         turn.idle_until = None;
         self.fair.serve(sectors); // bfq.2
         self.merging.served(now, q);
+        self.head_changed(q);
     }
 
     /// The next request of a queue, if it has one (bfq.4).
@@ -127,5 +128,22 @@ impl Bfq {
             return Some(oldest);
         }
         queue.requests.next_from(&self.waitings, queue.position, self.back_seek())
+    }
+
+    /// Tells merging where a queue goes on (bfq.8).
+    #[inline]
+    pub(super) fn head_changed(&mut self, q: u32) {
+        if self.merging.on {
+            self.tell_head(q);
+        }
+    }
+
+    #[inline(never)]
+    fn tell_head(&mut self, q: u32) {
+        let queue = self.queue(q);
+        let next = queue.requests.next_from(&self.waitings, queue.position, self.back_seek());
+        let head = next.filter(|_| queue.is_sync).map(|id| self.waitings.extent(id).start);
+        let group = queue.group.0;
+        self.merging.set_head(q, group, head);
     }
 }

@@ -22,7 +22,7 @@
 //! **Weight-raising** (`weight_raising.rs`): a stream that seems to start a program counts 30 times within its group, for some seconds.
 //! Example: beside four writers a start takes 2.4 s on a lone disk in place of 10.7. Linux has soft real time and bursts too.
 //!
-//! **Cooperation** (`merge.rs`): streams that read one place in turns share a queue. Example: two that read every second
+//! **Cooperation** (`merge.rs`, `position.rs`): streams that read one place in turns share a queue. Example: two that read every second
 //! block of a file move 62 MB/s in place of 16. As in Linux; not on a device that does not rotate and queues, and there no part
 //! of it runs.
 //!
@@ -68,6 +68,7 @@ mod dispatch;
 mod idling;
 mod merge;
 mod notes;
+mod position;
 mod settings;
 mod streams;
 mod together;
@@ -96,7 +97,7 @@ use crate::tunable::tune;
 use crate::{Duration, Extent, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 use charge::Charges;
 use competing::Competing;
-use merge::Merging;
+use merge::{Asker, Merging};
 pub use settings::{QUANTUM, Settings};
 use streams::Levels;
 use together::Together;
@@ -337,6 +338,7 @@ impl Merge for Bfq {
         let queue = self.queues[q as usize].as_mut().expect("it waits there");
         queue.requests.grown(&mut self.waitings, request, side);
         queue.seeks.grown(old_end, request.extent.end());
+        self.head_changed(q);
     }
 
     fn neighbour_after(&self, request: &Waiting) -> Option<RequestId> {
@@ -349,6 +351,7 @@ impl Merge for Bfq {
         let q = self.waitings.owner(kept.id);
         let queue = self.queues[q as usize].as_mut().expect("it waits there");
         queue.requests.absorbed(&mut self.waitings, kept, gone);
+        self.head_changed(q);
     }
 }
 
@@ -394,6 +397,7 @@ impl Report for Bfq {
         tell("raised", raised);
         tell("queue_merges", self.merging.merges);
         tell("queue_splits", self.merging.partings);
+        tell("position_tree_ops", self.merging.positions.ops);
         self.device.trials.counters(self.is_together(), tell);
     }
 }

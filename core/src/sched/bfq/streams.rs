@@ -51,6 +51,7 @@ impl Membership for Bfq {
         };
         let state = &mut self.groups[index];
         (state.is_there, state.fair) = (true, fair);
+        self.merging.add_group(id.0);
         self.competing.add_group(id);
         self.charges.add_group(id);
     }
@@ -99,6 +100,7 @@ impl Membership for Bfq {
         self.levels.remove(priority.level);
         self.levels.add(stream.priority.level);
         self.empty_home(now, id, home);
+        self.merging.set_head(home, group.0, None);
         self.end_turn_of(now, home);
         if self.fair.is_backlogged(Leaf(home)) {
             self.competing.go(group, priority.class);
@@ -113,6 +115,7 @@ impl Membership for Bfq {
         self.fair.set_queue_class(Leaf(home), stream.priority.class);
         self.fair.move_queue(Leaf(home), self.groups[usize::from(stream.group.0)].fair);
         debug_assert_eq!(self.competing, self.count_competing(), "after a stream was altered");
+        self.head_changed(home);
         // Writes queued under the old group leave the queue that it shares.
         let from = self.async_queue(group, priority);
         if from != NIL && !self.queue(from).requests.is_empty() {
@@ -197,6 +200,8 @@ impl Bfq {
         if has_opened {
             self.opens(to);
         }
+        self.head_changed(from);
+        self.head_changed(to);
         self.wake_if_waiting(now, to);
     }
 
@@ -231,6 +236,7 @@ impl Bfq {
         if self.turn.is_some_and(|turn| turn.queue == q) {
             self.turn = None; // The fair queue ends the slot itself.
         }
+        self.merging.set_head(q, group.0, None);
         if self.fair.is_backlogged(Leaf(q)) {
             self.competing.go(group, class);
         }
@@ -301,19 +307,14 @@ impl Bfq {
         if priority.class == PriorityClass::Idle || queue(own).seeks.is_seeky(SEEKY) {
             return;
         }
-        let (asked, in_service) = (request.extent.start.0, self.turn.map(|turn| turn.queue));
-        let far = |q: u32| {
-            let other = queues[q as usize].as_ref()?;
+        let in_service = self.turn.map(|turn| (turn.queue, queue(turn.queue).position));
+        let asker = Asker { stream: stream.0, group: group.0, position: request.extent.start, in_service };
+        let fits = |q: u32| {
+            let other = queue(q);
             let is_alike = (other.group, other.priority) == (group, priority);
-            if !is_alike || !other.is_sync || other.seeks.is_seeky(SEEKY) {
-                return None;
-            }
-            let next = other.requests.next_from(&self.waitings, other.position, self.back_seek());
-            let last = (in_service == Some(q)).then_some(other.position);
-            let places = [next.map(|next| self.waitings.extent(next).start), last];
-            places.into_iter().flatten().map(|place| place.0.abs_diff(asked)).min()
+            is_alike && other.is_sync && !other.seeks.is_seeky(SEEKY)
         };
-        if let Some(to) = self.merging.cooperator(now, stream.0, in_service, far) {
+        if let Some(to) = self.merging.cooperator(now, &asker, fits) {
             let moved = self.merging.join(stream.0, to);
             self.note(to, Some(stream), Note::Merged);
             let raising = self.queue(own).raising;
