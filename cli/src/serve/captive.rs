@@ -7,7 +7,9 @@
 //!            a terminal sends to the command too, is left to it. A server that ends first ends the command.
 //! captive.4  A server starts no programs; its filter of system calls forbids it. So this process starts both, and stays outside.
 
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -18,6 +20,7 @@ use fairlift::config::{Address, Config};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use tempfile::TempDir;
 
 use super::{ServeArgs, bound_address, systemd};
 use crate::syntax::place;
@@ -72,12 +75,16 @@ pub(super) fn tell(config: &Config, bound: &[String], control: Option<&str>) {
     ));
 }
 
+/// A directory that nobody else can enter (captive.2).
+fn own_directory(above: &Path) -> io::Result<TempDir> {
+    tempfile::Builder::new().prefix("fairlift-run-").permissions(Permissions::from_mode(0o700)).tempdir_in(above)
+}
+
 /// Starts the server and then the command, and waits for both.
 pub(super) fn supervise(command: &str) -> io::Result<ExitCode> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])?;
     let above = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-    // Nobody else can enter it.
-    let own = tempfile::Builder::new().prefix("fairlift-run-").tempdir_in(std::path::absolute(above)?)?;
+    let own = own_directory(&std::path::absolute(above)?)?;
     let ready = own.path().join("ready");
     let notifications = UnixDatagram::bind(&ready)?;
     notifications.set_read_timeout(Some(AGAIN))?;
@@ -136,4 +143,18 @@ fn end(child: &Child, signal: Signal) {
 fn code(status: ExitStatus) -> ExitCode {
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// captive.2
+    #[test]
+    fn nobody_else_enters_the_directory_of_its_sockets() {
+        let above = tempfile::tempdir().unwrap();
+        let own = own_directory(above.path()).unwrap();
+        let mode = own.path().metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
 }

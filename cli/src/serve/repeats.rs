@@ -103,15 +103,15 @@ impl<S: Subscriber> Layer<S> for RepeatFilter {
         let now = Instant::now();
         let mut window = self.window();
         let is_told = window.tell(now, *event.metadata().level(), line.0 + &line.1);
-        if !is_told && !std::mem::replace(&mut window.is_waited, true) {
+        if !is_told && !window.is_waited {
             let rest = WINDOW.saturating_sub(window.began.map_or(Duration::ZERO, |began| now - began));
             let filter = self.clone();
             let wait = move || {
                 std::thread::sleep(rest);
                 filter.finish();
             };
-            // Without a thread the count is told at the end.
-            let _ = std::thread::Builder::new().name("log".into()).spawn(wait);
+            // Without a thread the lines that were counted are not told, unless the server ends first.
+            window.is_waited = std::thread::Builder::new().name("log".into()).spawn(wait).is_ok();
         }
         is_told
     }

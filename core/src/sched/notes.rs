@@ -21,27 +21,32 @@ pub(super) struct Notes {
     /// Whether somebody listens.
     pub(super) on: bool,
     kept: VecDeque<Message>,
+    findings: VecDeque<Message>,
 }
 
 impl Notes {
     /// None yet, and nobody listens.
     pub(super) fn new() -> Self {
-        Self { on: false, kept: VecDeque::with_capacity(FINDINGS) }
+        Self { on: false, kept: VecDeque::new(), findings: VecDeque::with_capacity(FINDINGS) }
     }
 
     pub(super) fn set_on(&mut self, on: bool) {
         self.on = on;
         if !on {
-            self.kept.retain(|message| matches!(message.note, Note::Compared(_)));
+            self.kept.clear();
         }
     }
 
     #[cold]
     pub(super) fn keep(&mut self, at: Instant, group: GroupId, stream: Option<StreamId>, note: Note) {
-        if self.kept.len() >= if self.on { KEPT } else { FINDINGS } {
-            self.kept.pop_front();
+        let (kept, most) = match note {
+            Note::Compared(_) => (&mut self.findings, FINDINGS),
+            _ => (&mut self.kept, KEPT),
+        };
+        if kept.len() >= most {
+            kept.pop_front();
         }
-        self.kept.push_back(Message { at, group, stream, note });
+        kept.push_back(Message { at, group, stream, note });
     }
 
     /// A trial found something.
@@ -50,6 +55,6 @@ impl Notes {
     }
 
     pub(super) fn take(&mut self) -> Option<Message> {
-        self.kept.pop_front()
+        self.findings.pop_front().or_else(|| self.kept.pop_front())
     }
 }

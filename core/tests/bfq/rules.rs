@@ -107,6 +107,17 @@ fn a_stream_that_comes_is_raised_where_low_latency_says_so() {
     }
 }
 
+/// raising.1: its request in the device is work that it does.
+#[test]
+fn a_stream_with_a_request_in_the_device_is_not_idle() {
+    let mut bench = on_disk(1, &[("low_latency", "0")]);
+    bench.ask(StreamId(0), Op::Read, Flags::NONE, 0, 8);
+    assert_eq!(bench.dispatch(1).len(), 1);
+    bench.bfq.set("low_latency", "1").expect("it can be set");
+    bench.ask(StreamId(0), Op::Read, Flags::NONE, 8, 8);
+    assert_eq!(counted(&bench.bfq, "raised"), 0);
+}
+
 /// together.4: 8 of the 32 that the device takes, until throughput turns out to need more.
 #[test]
 fn the_device_has_no_more_than_the_depth_that_was_learned() {

@@ -218,8 +218,12 @@ impl Access {
         let in_force = |rule: &Rule| {
             let named = before.rules.iter().find(|there| there.rule.name == rule.name);
             // access.7
-            let renamed = || Some(went.remove(went.iter().position(|there| there.rule.known() == rule.known())?));
-            let count = named.or_else(renamed).map(|there| Arc::clone(&there.count)).unwrap_or_default();
+            // One that differs in its name alone comes before one that lets in the same clients elsewhere.
+            let same = |there: &&InForce| Rule { name: there.rule.name.clone(), ..rule.clone() } == there.rule;
+            let alike = |there: &&InForce| there.rule.known() == rule.known();
+            let at = || went.iter().position(same).or_else(|| went.iter().position(alike));
+            let renamed = at().map(|at| went.remove(at));
+            let count = named.or(renamed).map(|there| Arc::clone(&there.count)).unwrap_or_default();
             InForce { rule: rule.clone(), count }
         };
         Self { rules: rules.iter().map(in_force).collect(), revoked: Arc::clone(revoked) }

@@ -260,7 +260,7 @@ impl Disk {
         let (in_flight, waiting) = self.load();
         let names: BTreeMap<_, _> = groups.iter().map(|(id, path)| (*id, path)).collect();
         let had = if figures { self.figures_by_path(now) } else { BTreeMap::new() };
-        let bound = self.bound();
+        let bound = if figures { self.bound() } else { BTreeMap::new() };
         let group = |(id, path): &(GroupId, String)| {
             let (weight, bounds, began) = bound.get(id)?.clone();
             let (figures, began) = (had.get(path)?.clone(), began.map(Box::new));

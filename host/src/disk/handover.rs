@@ -253,7 +253,9 @@ impl Disk {
         let changed = changed.filter(|one| is_new || !(was.set.contains(one) && is.set.contains(one)));
         // A tunable that is no longer set has its default again; one of the scheduler before has no value.
         let least = plan.least().expect("its settings were looked at before");
-        let values: Vec<_> = changed.filter_map(|(knob, _)| Some((knob, least.tunable(knob)?))).collect();
+        let set = |knob: &String| is.set.iter().rfind(|(name, _)| name == knob).map(|(_, value)| value.clone());
+        let value = |knob: &String| least.tunable(knob).map(|is| set(knob).unwrap_or(is));
+        let values: Vec<_> = changed.filter_map(|(knob, _)| Some((knob, value(knob)?))).collect();
         let (depth, nr_requests) = plan.bounds();
         let turn = |queue: &mut Queue| {
             // Queues that go may have another scheduler.

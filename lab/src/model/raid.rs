@@ -145,7 +145,7 @@ impl Raid {
 
     fn part_done(&mut self, now: u64, task: usize) {
         let Task { left, kind } = &mut self.tasks[task];
-        *left -= 1;
+        *left = left.checked_sub(1).expect("a task is free when nothing of it is left");
         if *left > 0 {
             return;
         }

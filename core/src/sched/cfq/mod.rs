@@ -38,6 +38,7 @@
 //! - flows have a virtual time, where Linux has a time of day by which they are due: so that levels count in IOPS mode as
 //!   well, and no one has to be given back what was left of a slice;
 //! - a group that comes back is not put behind all others (vtime.3);
+//! - a group's service begins anew at each of its turns, where Linux keeps the rest of it;
 //! - in IOPS mode others go on while a group is waited for, within bounds (vtime.4);
 //! - in IOPS mode merging is limited and does not change what is charged (iops.2), and writers wait for each other as readers
 //!   do (vtime.4);

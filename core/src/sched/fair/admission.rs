@@ -16,7 +16,7 @@
 //!              Where each tenant could do its weight's part alone, of the disk's rate with the present places or with as few as
 //!              `isolation_cost` allows, each is due that part. Example: the disk does 160,000 reads with 128 in it and 136,000 with
 //!              80. With 51 outstanding a tenant of 3/4 by weight could use 110,000: less than 3/4 of the most, but it has its part
-//!              while the disk holds 80.
+//!              while the disk holds 80. Not so where a tenant owed for a flush (admission.5): its part is not of reads and writes alone.
 //!              A tenant that seldom has anything outstanding is due the part that it had. So is a tenant that its ceiling keeps
 //!              below its weight's part: no other tenant's fewer places would bring it more.
 //! admission.2  At the end of a period the places of a tenant are multiplied by (due ÷ had)^[`GAIN`]: integral control, so what
@@ -545,7 +545,7 @@ impl Admission {
 
     /// admission.1: what each tenant that asked is due. Answers how many did.
     fn entitle(&mut self, now: Instant, length: u64, depth: &Depth, least: f64) -> u32 {
-        let Self { tenants, touched, entitlement, groups, .. } = self;
+        let Self { tenants, touched, entitlement, groups, work: all_work, .. } = self;
         let (mut demanding, mut work, mut requests) = (0, 0, 0);
         entitlement.clear();
         for at in &*touched {
@@ -588,11 +588,13 @@ impl Admission {
                 let with_away = |part: f64| part / (1.0 + part * away);
                 tenant.could = with_away(at_least) / tenant.share;
                 entitlement.demand(tenant.node, with_away(at_most).min(most));
-                is_able &= tenant.could >= does_now && most >= tenant.share;
+                is_able &= tenant.is_content(length) || tenant.could >= does_now && most >= tenant.share;
+                is_able &= tenant.owes_until + work <= *all_work; // It owed nothing in this period.
             }
         }
         if is_able {
-            let asked = touched.iter().map(|at| &tenants[*at as usize]).filter(|tenant| tenant.requests > 0);
+            let wants_more = |tenant: &&Tenant| tenant.requests > 0 && !tenant.is_content(length);
+            let asked = touched.iter().map(|at| &tenants[*at as usize]).filter(wants_more);
             asked.for_each(|tenant| entitlement.demand(tenant.node, f64::INFINITY));
         }
         entitlement.add_up();

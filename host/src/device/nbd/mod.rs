@@ -221,7 +221,12 @@ impl Shared {
 
     /// Has a connection made for a slot, and the worker told whose it is then.
     fn want(self: &Arc<Self>, slot: usize, notifiers: &Arc<Notifiers>) {
-        if !std::mem::replace(&mut lock(&self.owners)[slot].is_wanted, true) {
+        let is_missing = {
+            let there = &mut lock(&self.owners)[slot];
+            // One that is parked comes by the letter that is under way: a slot never has two.
+            there.parked.is_none() && !std::mem::replace(&mut there.is_wanted, true)
+        };
+        if is_missing {
             self.wanted.send((slot, Arc::clone(notifiers))).expect("the thread that connects ends with us");
         }
         self.have_connector();

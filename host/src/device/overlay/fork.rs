@@ -109,8 +109,9 @@ pub(super) fn freeze_by<S: Steps>(
         return at(&overlay.layered.top.clone().into(), None); // Nobody writes it.
     }
     let mut steps = steps()?;
-    let frozen = steps.link().and_then(absolute).inspect_err(|_| steps.give_up());
-    let frozen = frozen.map_err(|error| format!("its top cannot get a second name: {error}"))?;
+    let no_name = |error: io::Error| format!("its top cannot get a second name: {error}");
+    let linked = steps.link().map_err(no_name)?;
+    let frozen = absolute(linked).map_err(no_name).inspect_err(|_| steps.give_up())?;
     let made = layers.header_above(frozen.clone()).and_then(|header| Ok((steps.make(&header)?, header)));
     let (top, header) = made.inspect_err(|_| steps.give_up())?;
     let not_durable = |error: io::Error| format!("its top cannot be made durable: {error}");

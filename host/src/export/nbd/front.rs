@@ -529,9 +529,11 @@ impl Clients for Nbd {
         let mut still = true;
         for number in self.numbers() {
             let connection = &mut self.connections[number];
-            still &= connection.comes_to_stand(engine, &mut self.common);
-            if connection.is_over() {
-                self.touch(number); // one whose keys the kernel did not take goes first
+            let stands = connection.comes_to_stand(engine, &mut self.common);
+            still &= stands;
+            // One whose keys the kernel did not take goes first; one that is broken gives up its request, and one that owes a reply sends it.
+            if !stands || connection.is_over() {
+                self.touch(number);
             }
         }
         let state = |(_, connection): (usize, &Connection)| connection.held(engine, &self.common).transpose();

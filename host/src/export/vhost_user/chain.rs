@@ -348,6 +348,7 @@ mod tests {
         assert_eq!(refused(1, 0, 100, &OFFER), Refusal::Blocks(0, 100));
         assert_eq!(refused(0, 0, 1 << 19, &OFFER), Refusal::Length(1 << 19));
         assert_eq!(refused(77, 0, 512, &OFFER), Refusal::Kind(77));
+        assert_eq!([Refusal::Kind(77), Refusal::ReadOnly].map(|why| super::super::config::status(why.errno())), [2, 1]);
         assert_eq!(refused(1, 0, 512, &Offer { read_only: true, ..OFFER }), Refusal::ReadOnly);
         assert_eq!(refused(0, 1, 4096, &Offer { block: 4096, ..OFFER }), Refusal::Blocks(1, 4096));
     }
