@@ -92,8 +92,8 @@ impl Reports {
         }
     }
 
-    /// Writes all, as `text` has them in each form. One that could not be written after all does not keep the others from being written. To standard
-    /// output goes the text, if nothing else goes there.
+    /// Writes all reports, as `text` has them in each form. A report that cannot be written after all does not keep the others from it. Standard
+    /// output has the text, if no report goes there.
     pub(crate) fn write(&self, text: impl Fn(Form) -> String) -> Result<(), String> {
         let (mut shown, mut failed) = (None, Vec::new());
         if let Some(directory) = &self.directory {

@@ -218,7 +218,7 @@ impl Access {
         let in_force = |rule: &Rule| {
             let named = before.rules.iter().find(|there| there.rule.name == rule.name);
             // access.7
-            // One that differs in its name alone comes before one that lets in the same clients elsewhere.
+            // A removed rule that differs in its name alone comes before a rule for the same clients at other exports.
             let same = |there: &&InForce| Rule { name: there.rule.name.clone(), ..rule.clone() } == there.rule;
             let alike = |there: &&InForce| there.rule.known() == rule.known();
             let at = || went.iter().position(same).or_else(|| went.iter().position(alike));

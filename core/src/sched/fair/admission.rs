@@ -589,7 +589,7 @@ impl Admission {
                 tenant.could = with_away(at_least) / tenant.share;
                 entitlement.demand(tenant.node, with_away(at_most).min(most));
                 is_able &= tenant.is_content(length) || tenant.could >= does_now && most >= tenant.share;
-                is_able &= tenant.owes_until + work <= *all_work; // It owed nothing in this period.
+                is_able &= tenant.owes_until.saturating_add(work) <= *all_work; // It owed nothing in this period.
             }
         }
         if is_able {

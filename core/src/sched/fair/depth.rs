@@ -273,6 +273,11 @@ impl Depth {
         self.places
     }
 
+    /// The same as a whole number.
+    pub(super) fn present(&self) -> u32 {
+        (self.places + 0.5) as u32
+    }
+
     /// How many places tenants have.
     pub(super) fn set_places(&mut self, period: &Period) {
         self.is_pressed = period.is_pressed;
@@ -330,11 +335,6 @@ impl Depth {
     #[inline]
     pub(super) const fn is_held(&self) -> bool {
         self.is_held
-    }
-
-    /// How many places tenants fill.
-    pub(super) fn present(&self) -> u32 {
-        (self.places + 0.5) as u32
     }
 
     /// How many windows were compared.

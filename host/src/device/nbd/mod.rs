@@ -223,7 +223,7 @@ impl Shared {
     fn want(self: &Arc<Self>, slot: usize, notifiers: &Arc<Notifiers>) {
         let is_missing = {
             let there = &mut lock(&self.owners)[slot];
-            // One that is parked comes by the letter that is under way: a slot never has two.
+            // A parked connection comes by the letter that is under way. A slot never has two connections.
             there.parked.is_none() && !std::mem::replace(&mut there.is_wanted, true)
         };
         if is_missing {
