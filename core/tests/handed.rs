@@ -31,7 +31,7 @@ fn reads(queue: &mut Queue, group: GroupId, count: u64) {
 
 fn handed(from: &Queue, to: &mut Queue) -> Vec<String> {
     let mut left_out = vec![];
-    to.take_on(Instant::ZERO, &mut Record::parse(&from.hand_on().to_string()).unwrap(), &mut left_out);
+    to.take_on(&mut Record::parse(&from.hand_on().to_string()).unwrap(), &mut left_out);
     left_out.iter().map(ToString::to_string).collect()
 }
 
@@ -44,7 +44,7 @@ fn what_another_scheduler_learned_is_left_out_and_what_nobody_knows_is_named() {
     let mut record = before.hand_on();
     record.put("colour", &"blue");
     let mut left_out = vec![];
-    queue(Kind::Fair, &["/a"]).take_on(Instant::ZERO, &mut record, &mut left_out);
+    queue(Kind::Fair, &["/a"]).take_on(&mut record, &mut left_out);
     assert_eq!(left_out.iter().map(ToString::to_string).collect::<Vec<_>>(), ["queue: colour: not known here"]);
 }
 
@@ -62,6 +62,6 @@ fn bfq_begins_with_the_depth_and_the_way_that_it_had() {
     learned.put("depths", &[4, 24]);
     record.put("learned", &learned);
     let mut left_out = vec![];
-    before.take_on(Instant::ZERO, &mut record, &mut left_out);
+    before.take_on(&mut record, &mut left_out);
     assert_eq!((left_out.len(), learned_by(&before)), (0, learned.to_string()));
 }

@@ -88,18 +88,12 @@ impl Pace {
         }
     }
 
-    /// The state of knowledge about a device, for a scheduler that begins with an empty one.
-    pub(crate) fn learned(&self) -> Self {
-        let Self { units, time, until, price, .. } = *self;
-        Self { units, time, until, price, ..Self::default() }
-    }
-
-    /// Tells another server of the device's pace.
+    /// Tells the next scheduler of the device's pace.
     pub(crate) fn hand_on(&self, into: &mut Record) {
         into.put(PART, &(self.units, self.time));
     }
 
-    /// Begins with the pace that another server learned.
+    /// Begins with the pace that another scheduler learned.
     pub(crate) fn take_on(&mut self, from: &mut Record) -> Result<(), Unreadable> {
         match from.take(PART)? {
             Some((units, time)) if time < 2 * MEMORY.as_nanos() && units < MOST => {

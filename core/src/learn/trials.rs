@@ -77,11 +77,6 @@ impl Trials {
         self.depths.iter_mut().for_each(|depth| depth.set_max(max));
     }
 
-    /// It was not asked for a while.
-    pub(crate) fn resume(&mut self) {
-        self.depths.iter_mut().for_each(Depth::resume);
-    }
-
     /// The load is another, as the scheduler knows.
     pub(crate) fn review(&mut self, rotational: bool) {
         if rotational {
@@ -95,15 +90,15 @@ impl Trials {
         self.ways.guess(now, if rotational { Way::Idle } else { Way::Parallel });
     }
 
-    /// For another server: which way is right, and with how many requests each way.
+    /// For the next scheduler: which way is right, and with how many requests each way.
     pub(crate) fn hand_on(&self, into: &mut Record) {
         into.put(PARTS[0], &(self.ways.base == Way::Idle));
         into.put(PARTS[1], &self.depths.each_ref().map(|depth| depth.base));
     }
 
-    pub(crate) fn take_on(&mut self, now: Instant, from: &mut Record) -> Result<(), Unreadable> {
+    pub(crate) fn take_on(&mut self, from: &mut Record) -> Result<(), Unreadable> {
         if let Some(idles) = from.take(PARTS[0])? {
-            self.rotates(now, idles);
+            self.ways = IdlingTrial::new(if idles { Way::Idle } else { Way::Parallel });
         }
         for (depth, base) in self.depths.iter_mut().zip(from.take::<[u32; 2]>(PARTS[1])?.into_iter().flatten()) {
             depth.begin_at(base);

@@ -10,8 +10,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Queue;
+use crate::GroupId;
 use crate::record::{Record, Unreadable};
-use crate::{GroupId, Instant};
 
 /// Takes a part in, or adds why not to `left_out`.
 fn take<T>(part: Result<Option<T>, Unreadable>, left_out: &mut Vec<Unreadable>) -> Option<T> {
@@ -42,13 +42,13 @@ impl Queue {
     }
 
     /// Goes on where another server's queue was (queue.18); before the first request. Parts that could not be used are added to `left_out`.
-    pub fn take_on(&mut self, now: Instant, record: &mut Record, left_out: &mut Vec<Unreadable>) {
+    pub fn take_on(&mut self, record: &mut Record, left_out: &mut Vec<Unreadable>) {
         let kind: Option<String> = take(record.take("scheduler"), left_out);
         if kind.as_deref() != Some(self.settings.scheduler.name()) {
             return;
         }
         if let Some(mut learned) = take(record.take::<Record>("learned"), left_out) {
-            left_out.extend(self.scheduler.take_on(now, &mut learned).err());
+            left_out.extend(self.scheduler.take_on(&mut learned).err());
             name_rest("learned", &learned, left_out);
         }
         let mut groups: BTreeMap<String, Record> = take(record.take("groups"), left_out).unwrap_or_default();

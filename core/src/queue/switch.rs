@@ -12,7 +12,8 @@ use core::ops::{Deref, DerefMut};
 
 use super::{Queue, Request, State};
 use crate::group::StreamId;
-use crate::sched::{Kind, Learned, RequestEnd, Scheduler, Served, Setup};
+use crate::record::Record;
+use crate::sched::{Kind, RequestEnd, Scheduler, Served, Setup};
 use crate::{Duration, Instant, Op};
 
 /// The scheduler of a queue at present, and traces of earlier ones.
@@ -22,8 +23,8 @@ pub(super) struct Present {
     pub(super) generation: u32,
     /// Requests in flight that an earlier one has dispatched, flushes not counted.
     others: u32,
-    /// The knowledge of earlier schedulers about the device, by their kinds ([`Scheduler::take_learned`]).
-    learned: Vec<(Kind, Learned)>,
+    /// The knowledge of earlier schedulers about the device, by their kinds ([`Scheduler::hand_on`]).
+    learned: Vec<(Kind, Record)>,
 }
 
 impl Deref for Present {
@@ -84,16 +85,21 @@ impl Present {
     // ---- what was learned (queue.15) ----
 
     /// The knowledge of this scheduler, which is of this kind, and of earlier ones.
-    fn take_all_learned(&mut self, kind: Kind) -> Vec<(Kind, Learned)> {
-        let own = self.take_learned().map(|learned| (kind, learned));
-        core::mem::take(&mut self.learned).into_iter().chain(own).collect()
+    fn take_all_learned(&mut self, kind: Kind) -> Vec<(Kind, Record)> {
+        let mut learned = core::mem::take(&mut self.learned);
+        let mut own = Record::default();
+        self.hand_on(&mut own);
+        if !own.is_empty() {
+            learned.push((kind, own));
+        }
+        learned
     }
 }
 
-/// queue.15
-fn give(learned: &mut Vec<(Kind, Learned)>, kind: Kind, to: &mut dyn Scheduler) {
+/// queue.15. A part that cannot be is learned anew (record.2).
+fn give(learned: &mut Vec<(Kind, Record)>, kind: Kind, to: &mut dyn Scheduler) {
     if let Some(at) = learned.iter().position(|(of, _)| *of == kind) {
-        to.recall(learned.swap_remove(at).1);
+        let _ = to.take_on(&mut learned.swap_remove(at).1);
     }
 }
 
@@ -134,14 +140,13 @@ impl Queue {
         self.scheduler.replace(next, sent.filter(is_awaited).count() as u32)
     }
 
-    /// Takes out what schedulers have learned of the device, for another queue of it ([`Queue::recall`]). Its own scheduler begins
-    /// anew.
-    pub fn take_learned(&mut self) -> Vec<(Kind, Learned)> {
+    /// Takes out what schedulers have learned of the device, for another queue of it ([`Queue::recall`]).
+    pub fn take_learned(&mut self) -> Vec<(Kind, Record)> {
         self.scheduler.take_all_learned(self.settings.scheduler)
     }
 
     /// Takes in the learned state of another queue's schedulers.
-    pub fn recall(&mut self, learned: Vec<(Kind, Learned)>) {
+    pub fn recall(&mut self, learned: Vec<(Kind, Record)>) {
         let Present { scheduler, learned: there, .. } = &mut self.scheduler;
         there.extend(learned);
         give(there, self.settings.scheduler, &mut **scheduler);

@@ -14,7 +14,6 @@ mod request_list;
 pub mod traits;
 
 use alloc::boxed::Box;
-use core::any::Any;
 
 use crate::model::Character;
 use crate::tunable::TunableInfo;
@@ -49,9 +48,6 @@ impl Setup<'_> {
         Self { capacity, depth: 1, groups: &[], character }
     }
 }
-
-/// A scheduler's knowledge of a device ([`Scheduler::take_learned`]), readable for its own kind only.
-pub type Learned = Box<dyn Any + Send>;
 
 /// A request's place in the queue's table: below the `capacity` that the scheduler was made with, unique from
 /// insertion to completion.

@@ -1,6 +1,6 @@
 //! The interface of a scheduler: six small traits, five of them empty until a scheduler needs them.
 
-use super::{Learned, Next, RequestId, Served, Side, Waiting};
+use super::{Next, RequestId, Served, Side, Waiting};
 use crate::ceiling::Rates;
 use crate::objective::Room;
 use crate::record::{Record, Unreadable};
@@ -57,22 +57,14 @@ pub trait Scheduler: Membership + Merge + Charge + Tune + Report + Send {
     /// part of the time. Only where [`Kind::shares_pools`](super::Kind::shares_pools).
     fn share_depth(&mut self, _now: Instant, _depth: f64) {}
 
-    /// Takes out what it has learned of the device, for the next scheduler of its kind, and begins anew; `None` if it learns nothing.
-    fn take_learned(&mut self) -> Option<Learned> {
-        None
-    }
-
-    /// Takes in the [learned](Scheduler::take_learned) state of another one of its kind; it dispatches nothing in between.
-    fn recall(&mut self, _learned: Learned) {}
-
-    /// Tells the scheduler of another server what it has learned of the device.
+    /// Tells the next scheduler of its kind, here or in another server, what it has learned of the device; nothing if it learns nothing.
     fn hand_on(&self, _into: &mut Record) {}
 
-    /// Begins with the state of one of its kind, [handed on](Scheduler::hand_on) by another server.
+    /// Begins with the state of one of its kind, as that was [handed on](Scheduler::hand_on); before its first request.
     ///
     /// # Errors
     /// A part of it cannot be, and was left out.
-    fn take_on(&mut self, _now: Instant, _from: &mut Record) -> Result<(), Unreadable> {
+    fn take_on(&mut self, _from: &mut Record) -> Result<(), Unreadable> {
         Ok(())
     }
 

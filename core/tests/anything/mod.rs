@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use fairlift_core::model::Character;
+use fairlift_core::record::Record;
 use fairlift_core::sched::traits::*;
 use fairlift_core::sched::{Kind, Next, RequestEnd, RequestId, Served, Setup, Side, Waiting};
 use fairlift_core::time::{ms, secs, us};
@@ -432,9 +433,10 @@ impl Run {
     /// Another scheduler takes over and gives back: here, a new one of the same kind.
     fn take_over(&mut self) -> Result<(), TestCaseError> {
         let mut next = build(self.subject.kind, (self.capacity, self.depth), self.rotational, &self.groups);
-        if let Some(learned) = self.scheduler.take_learned() {
-            next.recall(learned);
-        }
+        let mut learned = Record::default();
+        self.scheduler.hand_on(&mut learned);
+        let text = learned.to_string();
+        next.take_on(&mut learned).unwrap_or_else(|why| panic!("its own record can be: {why}: {text}"));
         for (id, stream) in &self.streams {
             next.add_stream(StreamId(*id), stream);
         }

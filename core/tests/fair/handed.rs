@@ -40,7 +40,7 @@ fn take_on(sim: &mut Sim, text: &str) {
         sim.fair.take_on_group(id, &mut group).unwrap();
         assert!(group.is_empty(), "{group:?}");
     }
-    sim.fair.take_on(Instant::ZERO, &mut all).unwrap();
+    sim.fair.take_on(&mut all).unwrap();
     assert!(all.is_empty(), "{all:?}");
 }
 
@@ -78,7 +78,7 @@ fn costs_that_no_disk_has_are_left_out_and_the_depth_is_taken() {
     costs.put("coefficients", &[0.5; 6]);
     learned.put("costs", &costs);
     let mut after = two();
-    let why = after.fair.take_on(Instant::ZERO, &mut learned).unwrap_err();
+    let why = after.fair.take_on(&mut learned).unwrap_err();
     assert_eq!(why.to_string(), "costs: no disk has such costs");
     let depth = |sim: &Sim| {
         let mut all = Record::default();
@@ -109,7 +109,7 @@ fn what_cannot_be_is_left_out_and_ends_nothing() {
                     let _ = sim.fair.take_on_group(id, &mut group);
                 }
             }
-            let _ = sim.fair.take_on(Instant::ZERO, &mut all);
+            let _ = sim.fair.take_on(&mut all);
             if nth % 140 == 0 {
                 sim.begin_all();
                 let got = sim.run(ms(20));

@@ -52,7 +52,7 @@ impl Disk {
         if let Some(mut records) = take::<Vec<Record>>(record.take(QUEUES), left_out) {
             let queues = self.state().queues();
             for (record, mut queue) in records.iter_mut().zip(queues.each()) {
-                queue.take_on(Instant::ZERO, record, left_out);
+                queue.take_on(record, left_out);
             }
         }
         left_out.extend(record.rest().map(|part| Unreadable { part: part.into(), why: "not known here".into() }));

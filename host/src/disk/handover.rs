@@ -27,7 +27,8 @@ use std::sync::{Arc, MutexGuard, Weak};
 
 use fairlift_core::flush::SharedFlush;
 use fairlift_core::queue::Figures;
-use fairlift_core::sched::{Kind, Learned, Setup};
+use fairlift_core::record::Record;
+use fairlift_core::sched::{Kind, Setup};
 use fairlift_core::stats::Stats;
 use fairlift_core::waits::Doing;
 use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Outcome, Queue};
@@ -49,7 +50,7 @@ pub(super) struct State {
     /// The counters of removed queues (handover.4).
     pub(super) past: Past,
     /// The knowledge of removed queues' schedulers about the disk (handover.7).
-    learned: Vec<(Kind, Learned)>,
+    learned: Vec<(Kind, Record)>,
     pub(super) plan: Plan,
     /// By rising start.
     pub(super) places: Arc<[Place]>,
@@ -618,8 +619,7 @@ mod tests {
     #[test]
     fn what_was_learned_of_the_disk_outlasts_queues() {
         let disk = disk(Kind::Fair);
-        let learned = || Box::new(0_u8) as Learned;
-        disk.look().queues.of(ContextId(0)).recall(vec![(Kind::Cfq, learned())]);
+        disk.look().queues.of(ContextId(0)).recall(vec![(Kind::Cfq, Record::default())]);
         let kinds = |disk: &Disk| disk.look().queues.of(ContextId(0)).take_learned().into_iter().map(|(kind, _)| kind);
         hand_over(&disk, Kind::None);
         assert_eq!(kinds(&disk).count(), 0, "queues of several workers have no use for it");

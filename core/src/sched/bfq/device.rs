@@ -2,9 +2,6 @@
 
 use super::*;
 
-/// The knowledge with which the next scheduler of this kind begins.
-pub(super) struct Known(Rotation, Trials);
-
 /// All that is learned of the device.
 #[derive(Debug)]
 pub(super) struct Device {
@@ -42,28 +39,17 @@ impl Device {
         self.trials.set_max(self.depth);
     }
 
-    pub(super) fn take_learned(&mut self) -> Known {
-        let anew = Trials::new(self.depth, self.is_rotational());
-        Known(self.rotation, core::mem::replace(&mut self.trials, anew))
-    }
-
-    pub(super) fn recall(&mut self, Known(rotation, trials): Known) {
-        (self.rotation, self.trials) = (rotation, trials);
-        self.trials.resume();
-        self.trials.set_max(self.depth);
-    }
-
-    /// For another server: whether distance costs time, and which way and depths trials have found.
+    /// For the next one: whether distance costs time, and which way and depths trials have found.
     pub(super) fn hand_on(&self, into: &mut Record) {
         into.put("rotates", &self.is_rotational());
         self.trials.hand_on(into);
     }
 
-    pub(super) fn take_on(&mut self, now: Instant, from: &mut Record) -> Result<(), Unreadable> {
+    pub(super) fn take_on(&mut self, from: &mut Record) -> Result<(), Unreadable> {
         if let Some(rotates) = from.take("rotates")? {
             self.rotation = Rotation::new(rotates);
         }
-        self.trials.take_on(now, from)
+        self.trials.take_on(from)
     }
 
     /// Whether it takes several at once.

@@ -83,8 +83,8 @@ use super::fair_queue::{Arrival, FairQueue, Leaf};
 use super::notes::Notes;
 use super::request_list::{BackSeek, RequestList, RequestTable};
 use super::{
-    Charge, Entry, Learned, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestEnd, RequestId, Scheduler,
-    Served, Setup, Side, Waiting, queues,
+    Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestEnd, RequestId, Scheduler, Served,
+    Setup, Side, Waiting, queues,
 };
 use crate::learn::depth;
 use crate::learn::habits::{Seek, Seekiness, ThinkTime};
@@ -296,22 +296,12 @@ impl Scheduler for Bfq {
         self.device.others = others;
     }
 
-    fn take_learned(&mut self) -> Option<Learned> {
-        Some(Box::new(self.device.take_learned()))
-    }
-
-    fn recall(&mut self, learned: Learned) {
-        if let Ok(learned) = learned.downcast::<device::Known>() {
-            self.device.recall(*learned);
-        }
-    }
-
     fn hand_on(&self, into: &mut Record) {
         self.device.hand_on(into);
     }
 
-    fn take_on(&mut self, now: Instant, from: &mut Record) -> Result<(), Unreadable> {
-        self.device.take_on(now, from)
+    fn take_on(&mut self, from: &mut Record) -> Result<(), Unreadable> {
+        self.device.take_on(from)
     }
 
     fn next_timeout(&self) -> Option<Instant> {

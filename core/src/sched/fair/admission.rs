@@ -13,10 +13,12 @@
 //!              with as many requests as the tenant keeps outstanding ([`Depth::does`]), less the time for which its clients are away
 //!              between an answer and the next request; if none of its requests waited, at most twice the rate that it had. Example:
 //!              each of four readers with one request was thought to be able to use half of the disk. It could use a third.
-//!              Where each tenant could do its weight's part alone, of the disk's rate with the present places or with as few as
-//!              `isolation_cost` allows, each is due that part. Example: the disk does 160,000 reads with 128 in it and 136,000 with
-//!              80. With 51 outstanding a tenant of 3/4 by weight could use 110,000: less than 3/4 of the most, but it has its part
-//!              while the disk holds 80. Not so where a tenant owed for a flush (admission.5): its part is not of reads and writes alone.
+//!              A tenant with c requests outstanding and a part s by weight has that part while the disk holds c / s (Little's law).
+//!              Where the disk does at least [`BENT`] of its best with so many, whichever tenant's they are, each tenant is due its
+//!              weight's part. Example: of a tenant of 3/4 by weight 48 reads are outstanding, and the disk does 0.75 of its best
+//!              with 48, 0.8 with 64, and all with 128. Of the best it could use 0.7, less than its part; but with 64 in the disk it has
+//!              3/4. Not so where no tenant waits for places of its own, for then none could have fewer, nor where one owed for a
+//!              flush (admission.5): its part is not of reads and writes alone.
 //!              A tenant that seldom has anything outstanding is due the part that it had. So is a tenant that its ceiling keeps
 //!              below its weight's part: no other tenant's fewer places would bring it more.
 //! admission.2  At the end of a period the places of a tenant are multiplied by (due ÷ had)^[`GAIN`]: integral control, so what
@@ -28,7 +30,7 @@
 //! admission.3  Weights divide the places; throughput and `isolation_cost` bound their sum. It is no more than throughput needs
 //!              ([`Depth::wanted`]), and while no tenant needs less it grows to that. A tenant with nothing waiting and less than
 //!              its due needs less: others lose places by admission.2, and it cannot gain any. Where it could use its weight's part
-//!              alone, it gets that. For tenants that could use far less ([`FEW`]) the sum is no less than the depth at which the disk
+//!              alone, or each tenant is due its weight's part, it gets that. For tenants that could use far less ([`FEW`]) the sum is no less than the depth at which the disk
 //!              does all but `isolation_cost` of its best ([`Depth::floor`]). Their share would often take a single request in the
 //!              device. That least holds too where no tenant waits for places of its own, but all for the device.
 //! admission.4  While another depth is tried, all places are multiplied, so that the disk has that depth. With many more places
@@ -60,7 +62,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::cost::{Costs, KINDS, Shape};
-use super::depth::{Depth, LONG, WINDOW};
+use super::depth::{BENT, Depth, LONG, WINDOW};
 use crate::entitlement::{Entitlement, OWN};
 use crate::record::{Record, Unreadable};
 use crate::{Group, GroupId, Instant};
@@ -514,9 +516,9 @@ impl Admission {
                 tenant.ended(costs.price(tenant.last) / 2);
             }
         }
-        let demanding = self.entitle(now, length, depth, bounds.least);
-        let (worst, is_exact, is_short) = self.correct(length, places);
-        let (places, all, is_low) = self.fit(bounds, is_exact);
+        let (demanding, by_weight) = self.entitle(now, length, depth);
+        let (worst, is_kept, is_short) = self.correct(length, places);
+        let (places, all, is_low) = self.fit(bounds, is_kept, by_weight);
         let (is_pressed, is_urgent) = (is_low && worst < NEARLY, is_low && is_short);
         // Where many tenants ask now and then, it is always others.
         let changed = 8 * self.before.abs_diff(demanding as usize) > self.before;
@@ -543,8 +545,8 @@ impl Admission {
         gone > left
     }
 
-    /// admission.1: what each tenant that asked is due. Answers how many did.
-    fn entitle(&mut self, now: Instant, length: u64, depth: &Depth, least: f64) -> u32 {
+    /// admission.1: what each tenant that asked is due. Answers how many did, and whether each is due its weight's part.
+    fn entitle(&mut self, now: Instant, length: u64, depth: &Depth) -> (u32, bool) {
         let Self { tenants, touched, entitlement, groups, work: all_work, .. } = self;
         let (mut demanding, mut work, mut requests) = (0, 0, 0);
         entitlement.clear();
@@ -569,8 +571,7 @@ impl Admission {
             }
         }
         entitlement.clear_demands();
-        let does_now = depth.does(depth.places().max(least)).1;
-        let mut is_able = true;
+        let (mut by_weight, mut some_wait) = (true, false);
         for at in &*touched {
             let tenant = &mut tenants[*at as usize];
             if tenant.requests > 0 {
@@ -588,32 +589,35 @@ impl Admission {
                 let with_away = |part: f64| part / (1.0 + part * away);
                 tenant.could = with_away(at_least) / tenant.share;
                 entitlement.demand(tenant.node, with_away(at_most).min(most));
-                is_able &= tenant.is_content(length) || tenant.could >= does_now && most >= tenant.share;
-                is_able &= tenant.owes_until.saturating_add(work) <= *all_work; // It owed nothing in this period.
+                let has_part = || most >= tenant.share && depth.does(open / tenant.share).1 >= BENT;
+                by_weight &= tenant.is_content(length) || has_part();
+                some_wait |= tenant.waits();
+                by_weight &= tenant.owes_until.saturating_add(work) <= *all_work; // It owed nothing in this period.
             }
         }
-        if is_able {
+        by_weight &= some_wait;
+        if by_weight {
             let wants_more = |tenant: &&Tenant| tenant.requests > 0 && !tenant.is_content(length);
             let asked = touched.iter().map(|at| &tenants[*at as usize]).filter(wants_more);
             asked.for_each(|tenant| entitlement.demand(tenant.node, f64::INFINITY));
         }
         entitlement.add_up();
         entitlement.divide(1.0);
-        demanding
+        (demanding, by_weight)
     }
 
     /// Moves places by each tenant's service (admission.2, admission.3). Answers the least part of its due that a tenant without waiting requests
     /// had, whether no tenant lacks service that could do its part alone, and whether one is short that perhaps could.
     fn correct(&mut self, length: u64, places: f64) -> (f64, bool, bool) {
         let whole = self.entitlement.whole();
-        let (mut worst, mut is_exact, mut is_short) = (f64::INFINITY, true, false);
+        let (mut worst, mut is_kept, mut is_short) = (f64::INFINITY, true, false);
         for at in &self.touched {
             let tenant = &mut self.tenants[*at as usize];
             if tenant.requests > 0 {
                 let due = self.entitlement.part(tenant.node) / whole;
                 if !tenant.waits() && !tenant.is_content(length) {
                     worst = worst.min(tenant.had / due);
-                    is_exact &= tenant.could < FEW || tenant.had >= due;
+                    is_kept &= tenant.could < FEW || tenant.had >= due;
                     is_short |= tenant.could >= FEW / 2.0 && tenant.had < SHORT * due;
                 }
                 // A capped tenant has as many places as its requests fill. All its outstanding ones would be too many: some wait below the ceiling.
@@ -631,18 +635,18 @@ impl Admission {
                 tenant.places *= growth;
             }
         }
-        (worst, is_exact, is_short)
+        (worst, is_kept, is_short)
     }
 
     /// admission.3: the places of all that they can fill, and all; whether those are fewer than the least before.
-    fn fit(&mut self, bounds: Bounds, is_exact: bool) -> (f64, f64, bool) {
+    fn fit(&mut self, bounds: Bounds, is_kept: bool, by_weight: bool) -> (f64, f64, bool) {
         let (mut filled, mut waiting) = (0.0, 0.0);
         for at in &self.touched {
             let tenant = &self.tenants[*at as usize];
             filled += tenant.filled();
             waiting += if tenant.waits() { tenant.filled() } else { 0.0 };
         }
-        let least = if is_exact { bounds.least } else { bounds.least_exact };
+        let least = if is_kept && !by_weight { bounds.least } else { bounds.least_exact };
         let is_low = filled < least;
         let (all, only_waiting) = match () {
             () if filled > bounds.most => (bounds.most / filled, false),

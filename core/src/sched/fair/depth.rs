@@ -51,8 +51,8 @@ const FIRST: usize = 12;
 /// The number of rungs from a depth down to half of it.
 const HALF: usize = 3;
 /// Fewer requests are of use to a tenant while half of a depth does at least this part of it (depth.5). The square root of a half: with
-/// fewer it gains as much as all lose together.
-const BENT: f64 = 0.71;
+/// fewer it gains as much as all lose together. And the least that a disk does of its best for the sake of weights (admission.1).
+pub(super) const BENT: f64 = 0.71;
 /// The throughput that may be lost for the sake of a lesser depth (depth.5): two windows in a row differ by more than that.
 const SLACK: f64 = 0.02;
 /// How much better another rung has to be. Chosen: enough that two that are alike do not alternate.
@@ -268,12 +268,7 @@ impl Depth {
         (part, part)
     }
 
-    /// How many places tenants fill.
-    pub(super) fn places(&self) -> f64 {
-        self.places
-    }
-
-    /// The same as a whole number.
+    /// How many places tenants fill, as a whole number.
     pub(super) fn present(&self) -> u32 {
         (self.places + 0.5) as u32
     }
@@ -491,7 +486,10 @@ impl Depth {
     fn at(&self, at: usize) -> f64 {
         let below = (0..=at).rev().find(|at| self.is_known(*at));
         let above = (at..=self.top).find(|at| self.is_known(*at));
-        let (Some(from), Some(to)) = (below.or(above), above.or(below)) else { return self.rungs[self.base].speed };
+        let (Some(from), Some(to)) = (below.or(above), above.or(below)) else {
+            // All that are known are beyond what the device takes now.
+            return self.rungs.iter().find(|rung| rung.pairs >= KNOWN).map_or(1.0, |rung| rung.speed);
+        };
         let (low, high) = (self.rungs[from].speed, self.rungs[to].speed);
         if from == to { low } else { low + (at - from) as f64 / (to - from) as f64 * (high - low) }
     }
@@ -680,6 +678,15 @@ mod tests {
         load.depth.set_most(128);
         load.run(100_000);
         assert!((64..=81).contains(&load.depth.wanted()), "{}: it is found again soon", load.depth.wanted());
+    }
+
+    /// fair.10: it had a speed of zero, and so had all depths.
+    #[test]
+    fn a_device_that_takes_fewer_than_any_known_depth_has_a_speed() {
+        let mut load = Load::new(DISK, 25, 256);
+        load.fill(false);
+        load.depth.set_most(1);
+        assert!(load.depth.at(0) > 0.0 && load.depth.does(1.0).1 == 1.0);
     }
 
     /// depth.5: between the rungs that are known, and not below where the disk's speed bends.

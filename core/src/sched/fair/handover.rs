@@ -1,30 +1,16 @@
 //! Handover: what outlasts a change of bounds or of scheduler.
 //!
 //! fair.10  With another depth of the device only rungs beyond it are given up: findings on the disk, and on depths that it has, stay.
-//!     A scheduler that takes over begins with its predecessor's findings on the disk: the costs of requests, and the depth
-//!     with the best throughput.
 //! fair.11  Requests of another scheduler that are still in the device count as being there: the device is not given its depth
 //!     twice.
-//! fair.13  The scheduler of another server hands on the same, and the places and debts of groups. Its tenants come back with
+//! fair.13  A scheduler begins with the findings of the one before it on the disk: the costs of requests, and the speeds of depths. That of
+//!     another server hands on the places and debts of groups, too. Its tenants come back with
 //!     all their outstanding requests at once, so each has its places from its first request on. A tenant that is a stream begins anew.
 
-use alloc::boxed::Box;
-
 use super::cost::Costs;
-use super::depth::Depth;
 use super::{Charged, Fair};
 use crate::learn::pace::Pace;
 use crate::record::{Record, Unreadable};
-use crate::sched::Learned;
-
-/// The learned state of a disk.
-struct OfDisk {
-    costs: Costs,
-    depth: Depth,
-    /// For how many requests at once it was learned.
-    depth_max: u32,
-    pace: Pace,
-}
 
 impl Fair {
     /// fair.10
@@ -37,35 +23,14 @@ impl Fair {
         self.limit_may_be_another();
     }
 
-    /// fair.10
-    pub(super) fn take_what_is_learned(&mut self) -> Learned {
-        let costs = core::mem::replace(&mut self.costs, Costs::new(self.settings.cost_model));
-        let depth = core::mem::replace(&mut self.depth, Depth::new(self.depth_max));
-        let pace = self.pace.learned();
-        Box::new(OfDisk { costs, depth, depth_max: self.depth_max, pace })
-    }
-
-    /// fair.10
-    pub(super) fn take_in(&mut self, learned: Learned) {
-        let Ok(learned) = learned.downcast::<OfDisk>() else { return };
-        let OfDisk { costs, mut depth, depth_max, pace } = *learned;
-        if self.settings.cost_model.is_none() {
-            (self.costs, self.pace) = (costs, pace);
-        }
-        depth.set_given(self.given());
-        if depth_max != self.depth_max {
-            depth.set_most(self.depth_max);
-        }
-        depth.resume();
-        self.depth = depth;
-        self.limit_may_be_another();
-    }
-
     /// fair.13
     pub(super) fn hand_learned_on(&self, into: &mut Record) {
-        self.costs.hand_on(into);
+        // The pace is counted in costs.
+        if self.costs.are_learned() {
+            self.costs.hand_on(into);
+            self.pace.hand_on(into);
+        }
         self.depth.hand_on(into);
-        self.pace.hand_on(into);
     }
 
     /// fair.13. Costs that a setting gives stay what they are.

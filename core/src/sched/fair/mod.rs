@@ -56,8 +56,8 @@ pub use settings::Settings;
 use super::fair_queue::{Arrival, FairQueue, Leaf};
 use super::request_list::{RequestList, RequestTable};
 use super::{
-    Charge, Entry, Learned, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestEnd, RequestId, Scheduler,
-    Served, Setup, Side, Waiting,
+    Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestEnd, RequestId, Scheduler, Served,
+    Setup, Side, Waiting,
 };
 use crate::floors::{Floors, Order};
 use crate::learn::pace::{self, Pace};
@@ -542,19 +542,11 @@ impl Scheduler for Fair {
         self.slots.as_ref().filter(|_| waits && self.is_full()).map(Slots::until)
     }
 
-    fn take_learned(&mut self) -> Option<Learned> {
-        Some(self.take_what_is_learned())
-    }
-
-    fn recall(&mut self, learned: Learned) {
-        self.take_in(learned);
-    }
-
     fn hand_on(&self, into: &mut Record) {
         self.hand_learned_on(into);
     }
 
-    fn take_on(&mut self, _now: Instant, from: &mut Record) -> Result<(), Unreadable> {
+    fn take_on(&mut self, from: &mut Record) -> Result<(), Unreadable> {
         self.take_learned_on(from)
     }
 

@@ -32,12 +32,14 @@ impl HandedCosts {
 }
 
 impl Costs {
-    /// Nothing, where nothing is known of the disk.
+    /// Whether they are more than a guess, or a setting.
+    pub(in crate::sched::fair) fn are_learned(&self) -> bool {
+        !self.is_new && self.trusted.is_none()
+    }
+
     pub(in crate::sched::fair) fn hand_on(&self, into: &mut Record) {
         let Self { theta: coefficients, p: covariance, noise, middle, .. } = *self;
-        if !self.is_new {
-            into.put(PART, &HandedCosts { coefficients, covariance, noise, middle });
-        }
+        into.put(PART, &HandedCosts { coefficients, covariance, noise, middle });
     }
 
     pub(in crate::sched::fair) fn take_on(&mut self, from: &mut Record) -> Result<(), Unreadable> {

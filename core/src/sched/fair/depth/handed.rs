@@ -45,11 +45,10 @@ impl Depth {
                 next[at] = Rung { speed, pairs: pairs.min(MEMORY) };
             }
         }
-        let wanted = RUNGS.iter().position(|rung| *rung == wanted).ok_or_else(impossible)?.min(self.top);
-        if next[wanted].pairs == 0 {
-            return Err(impossible());
-        }
-        (self.rungs, self.wanted, self.usual) = (next, wanted, usual);
+        let wanted =
+            RUNGS.iter().position(|rung| *rung == wanted).filter(|at| next[*at].pairs > 0).ok_or_else(impossible)?;
+        (self.rungs, self.wanted, self.usual) = (next, wanted.min(self.top), usual);
+        self.know(self.wanted); // the device may take fewer now
         self.rest = rest.clamp(1, REST_MAX);
         self.left = self.rest;
         self.place(places, all);
