@@ -17,10 +17,9 @@ mod handed;
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -36,6 +35,7 @@ use crate::export::offer::Offer;
 use crate::export::present::Newcomers;
 use crate::export::service::Service;
 use crate::export::{DeviceView, Export, patiently};
+use crate::kernel::mapping::Mapping;
 use crate::sync::{Mutex, lock};
 
 /// For how long a device's last server may take to die. Chosen: as long as its lock on a file is waited for.
@@ -651,46 +651,29 @@ fn write_back(id: u32) {
 
 /// The descriptors of a queue's requests, as the kernel shows them.
 pub(crate) struct Descriptors {
-    start: NonNull<u8>,
-    bytes: usize,
+    map: Mapping,
     depth: u16,
 }
-
-// SAFETY: it is the only handle of a mapping that belongs to no thread.
-unsafe impl Send for Descriptors {}
 
 impl Descriptors {
     fn map(file: &OwnedFd, queue: u16, depth: u16) -> io::Result<Self> {
         let bytes = (usize::from(depth) * DESCRIPTOR).next_multiple_of(4096);
         let at = usize::from(queue) * QUEUE_STRIDE;
-        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
-        // SAFETY: a new mapping, where the kernel likes, touches no memory of ours.
-        let start = unsafe {
-            libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, flags, file.as_raw_fd(), at as libc::off_t)
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self { start: NonNull::new(start.cast()).expect("a mapping is never at address zero"), bytes, depth })
+        let map = Mapping::of_file(file.as_fd(), at as u64, bytes, libc::MAP_POPULATE)?;
+        Ok(Self { map, depth })
     }
 
     /// A copy of a descriptor: the kernel writes it before it says that there is a request, and not while we have that.
     pub(super) fn read(&self, tag: u16) -> [u8; DESCRIPTOR] {
         assert!(tag < self.depth, "tag {tag} of {}", self.depth);
+        let start = self.map.start().as_ptr();
         // SAFETY: the place lies within the mapping, which any bytes may be read from.
-        unsafe { self.start.as_ptr().add(usize::from(tag) * DESCRIPTOR).cast::<[u8; DESCRIPTOR]>().read_volatile() }
+        unsafe { start.add(usize::from(tag) * DESCRIPTOR).cast::<[u8; DESCRIPTOR]>().read_volatile() }
     }
 
     /// An address that is not null, for commands that need one and whose memory nobody looks at.
     pub(super) fn address(&self) -> u64 {
-        self.start.as_ptr() as u64
-    }
-}
-
-impl Drop for Descriptors {
-    fn drop(&mut self) {
-        // SAFETY: it is unmapped only here.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+        self.map.start().as_ptr() as u64
     }
 }
 
