@@ -52,12 +52,16 @@ impl Pages {
 
     /// Where the kernel finds them.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
-        self.0.start().as_ptr()
+        self.0.bytes().as_ptr().cast()
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.0.bytes().len()
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping has this many bytes, zeroes at first, and the borrow is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.as_ptr(), self.0.bytes()) }
+        // SAFETY: the mapping has these bytes, zeroes at first, and the borrow is exclusive.
+        unsafe { self.0.bytes().as_mut() }
     }
 
     /// Makes `len` bytes from `at` on zero and untouched, as at first. No pointer to them may be used any more.
@@ -236,7 +240,7 @@ impl Pool {
             Some((class, (start, block))) => Buffer { start, len, home: Home::Arena { block, class: class as u8 } },
             None => {
                 let pages = Pages::reserve(len.next_multiple_of(PAGE))?;
-                Buffer { start: pages.0.start(), len, home: Home::Own(pages) }
+                Buffer { start: pages.0.bytes().cast(), len, home: Home::Own(pages) }
             }
         };
         self.used += buffer.weight();

@@ -5,10 +5,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::ptr::{NonNull, null_mut};
 
 /// Mapped memory. Its owner knows whether it may be read and written, and who else does so.
-pub(crate) struct Mapping {
-    start: NonNull<u8>,
-    bytes: usize,
-}
+pub(crate) struct Mapping(NonNull<[u8]>);
 
 // SAFETY: it is the only handle of a mapping, which belongs to no thread.
 unsafe impl Send for Mapping {}
@@ -33,21 +30,18 @@ impl Mapping {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { start: NonNull::new(start.cast()).expect("a mapping is never at address zero"), bytes })
+        let start = NonNull::new(start.cast()).expect("a mapping is never at address zero");
+        Ok(Self(NonNull::slice_from_raw_parts(start, bytes)))
     }
 
-    pub(crate) const fn start(&self) -> NonNull<u8> {
-        self.start
-    }
-
-    pub(crate) const fn bytes(&self) -> usize {
-        self.bytes
+    pub(crate) const fn bytes(&self) -> NonNull<[u8]> {
+        self.0
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `start` came from `mmap` with this length and is unmapped only here.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+        // SAFETY: it came from `mmap` with this length and is unmapped only here.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), self.0.len()) };
     }
 }

@@ -165,13 +165,13 @@ impl MappedPages {
         let first = at / PAGE * PAGE;
         let pages = (at + len - first).div_ceil(PAGE) as usize;
         let mut present = [0u8; MOST];
-        if pages > MOST || at + len > self.0.bytes() as u64 {
+        if pages > MOST || at + len > self.0.bytes().len() as u64 {
             return false;
         }
         // SAFETY: the range lies within the mapping (checked), and `present` has a byte for each of its pages.
         let result = unsafe {
-            let start = self.0.start().as_ptr().wrapping_add(first as usize);
-            libc::mincore(start.cast(), (at + len - first) as usize, present.as_mut_ptr())
+            let start = self.0.bytes().as_ptr().cast::<libc::c_void>();
+            libc::mincore(start.wrapping_byte_add(first as usize), (at + len - first) as usize, present.as_mut_ptr())
         };
         result == 0 && present[..pages].iter().all(|page| page & 1 == 1)
     }

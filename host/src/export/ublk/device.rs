@@ -666,21 +666,70 @@ impl Descriptors {
     /// A copy of a descriptor: the kernel writes it before it says that there is a request, and not while we have that.
     pub(super) fn read(&self, tag: u16) -> [u8; DESCRIPTOR] {
         assert!(tag < self.depth, "tag {tag} of {}", self.depth);
-        let start = self.map.start().as_ptr();
+        let start = self.map.bytes().as_ptr().cast::<u8>();
         // SAFETY: the place lies within the mapping, which any bytes may be read from.
         unsafe { start.add(usize::from(tag) * DESCRIPTOR).cast::<[u8; DESCRIPTOR]>().read_volatile() }
     }
 
     /// An address that is not null, for commands that need one and whose memory nobody looks at.
     pub(super) fn address(&self) -> u64 {
-        self.map.start().as_ptr() as u64
+        self.map.bytes().as_ptr().addr() as u64
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use fairlift_core::{Group, Sector, sched};
+
     use super::*;
-    use crate::config::FileAt;
+    use crate::config::{self, FileAt};
+    use crate::control::arrange;
+    use crate::disk::engine::Engine;
+    use crate::disk::{Disk, Disks};
+    use crate::kernel::buffer::Pool;
+    use crate::kernel::helpers::Helpers;
+    use crate::kernel::notify::Notifiers;
+    use crate::kernel::ring::{Kind, Ring};
+
+    /// An engine with one disk, and an export of all of it.
+    pub(in super::super) fn engine() -> (Engine, Arc<Export>) {
+        let export = config::Export::new("alice", config::Ram { size: 1 << 20 });
+        let device = export.backing.open(false, &Default::default()).unwrap();
+        let settings = config::Disk::new("d", sched::Kind::None);
+        let disk = Arc::new(Disk::new(&settings, &[(Arc::clone(&device), None)], &[Group::root()], 1).unwrap());
+        let export = arrange::export((&export, "/"), &device, (0, Sector(0)), 1).unwrap();
+        let notifiers = Arc::new(Notifiers::new(1).unwrap());
+        let helpers = Helpers::new(1, &[disk.concurrency], &[], 1, Arc::clone(&notifiers));
+        let (ring, pool) = (Ring::new(Kind::Poll, 8, 8, 1).unwrap(), Pool::new(1 << 20, 1).unwrap());
+        let disks = Disks::new(vec![disk]);
+        (Engine::new(ring, pool, ContextId(0), disks, notifiers, helpers), Arc::new(export))
+    }
+
+    /// The only queue, of two requests, of a device that no driver has: its descriptors are in a file.
+    pub(in super::super) fn newcomer(export: &Arc<Export>) -> Newcomer {
+        let file = rustix::fs::memfd_create("descriptors", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 4096).unwrap();
+        let descriptors = Descriptors::map(&file, 0, 2).unwrap();
+        let (is_removed, is_live, is_left, why_not, link) = Default::default();
+        let device = BlockDevice {
+            info: Info { queues: 1, depth: 2, request_max: 1 << 16, ..Info::default() },
+            ublk: Ublk::default(),
+            export: export.id,
+            name: export.name.clone(),
+            recovered: false,
+            is_handed: false,
+            is_removed,
+            size: export.size.into(),
+            features: 0,
+            link,
+            is_live,
+            is_left,
+            why_not,
+            at_work: Mutex::new(Stage::Gone),
+        };
+        let (device, export, file) = (Arc::new(device), Arc::clone(export), Arc::new(file));
+        Newcomer { device, export, file, number: 0, descriptors }
+    }
 
     /// blockdev.2
     #[test]
