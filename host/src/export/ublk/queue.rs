@@ -22,7 +22,7 @@ use super::proto::{self, Ask};
 use super::service::Tag;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
-use crate::export::offer::{BlockRequest, Offer, Refusal};
+use crate::export::offer::{self, BlockRequest, Offer, Refusal};
 use crate::kernel::buffer::{Buffer, NoBuffer, Pages};
 use crate::kernel::call::Call;
 use crate::kernel::ticket::Memory;
@@ -251,19 +251,7 @@ impl UblkQueue {
 
     /// There is news of a request. Answers the ticket if its memory is to stay until the kernel has taken what was collected.
     pub(super) fn news(&mut self, engine: &mut Engine, ticket: usize, tag: u16, news: News) -> Option<usize> {
-        let outcome = match news {
-            News::Ended(outcome) => outcome,
-            News::Released => Outcome::Failed(Errno::EIO),
-            News::TimedOut => {
-                // blkqueue.1
-                let export = &self.export.name;
-                tracing::warn!(
-                    export,
-                    "ublk: a request exceeded io_timeout; the kernel gets its error when the disk returns it"
-                );
-                return None;
-            }
-        };
+        let outcome = offer::ended(news, &self.export, ("ublk", "kernel"))?; // blkqueue.1
         let Slot::Serving(op, moved) = self.slots[usize::from(tag)] else {
             unreachable!("news is of a request that is served");
         };
