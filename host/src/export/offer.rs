@@ -74,6 +74,7 @@ impl Refusal {
 
 /// How a request of such a client has ended. `None`: it has not, and its time is over. The client is told once the device has let go of
 /// its memory.
+#[inline]
 pub(super) fn ended(news: News, export: &Export, (protocol, client): (&str, &str)) -> Option<Outcome> {
     match news {
         News::Ended(outcome) => Some(outcome),
