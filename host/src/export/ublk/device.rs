@@ -66,7 +66,6 @@ pub(crate) struct BlockDevice {
     pub(super) is_removed: AtomicBool,
     /// In bytes, as its clients see it.
     size: AtomicU64,
-    features: u64,
     link: Option<PathBuf>,
     is_live: AtomicBool,
     /// Its queues begin with nothing more: what is asked is for another server.
@@ -379,19 +378,18 @@ impl BlockDevice {
         let size = self.offer(export).size;
         let before = self.size.swap(size, Ordering::AcqRel);
         let (export, path) = (&self.name, self.path());
-        if self.features & proto::UPDATE_SIZE == 0 {
-            tracing::warn!(
+        let sectors = size / fairlift_core::Sector::SIZE;
+        let grown = Control::open().and_then(|mut control| {
+            let can = control.features & proto::UPDATE_SIZE != 0;
+            let told = can.then(|| control.tell(Order::UPDATE_SIZE, &self.info, sectors)).transpose();
+            told.map_err(|error| format!("UPDATE_SIZE: {error}"))
+        });
+        match grown {
+            Ok(Some(())) => tracing::info!(export, path, size, "ublk: the device has grown"),
+            Ok(None) => tracing::warn!(
                 "export {export:?}: {path} keeps its size, for this kernel's ublk_drv cannot change it (update_size, of Linux 6.16): it has the \
                  new one when it is removed and made again"
-            );
-            return;
-        }
-        let sectors = size / fairlift_core::Sector::SIZE;
-        let stopped = Control::open().and_then(|mut control| {
-            control.tell(Order::UPDATE_SIZE, &self.info, sectors).map_err(|error| format!("UPDATE_SIZE: {error}"))
-        });
-        match stopped {
-            Ok(()) => tracing::info!(export, path, size, "ublk: the device has grown"),
+            ),
             Err(why) => {
                 self.size.store(before, Ordering::Release); // it is tried again when the export changes
                 tracing::error!("export {export:?}: {path} keeps its size: {why}");
@@ -472,7 +470,6 @@ impl Maker<'_> {
             is_handed: false,
             is_removed: AtomicBool::new(false),
             size: AtomicU64::new(size),
-            features: self.control.features,
             link: names::link(&self.export.name),
             is_live: AtomicBool::new(false),
             is_left: AtomicBool::new(false),
@@ -720,7 +717,6 @@ pub(super) mod tests {
             is_handed: false,
             is_removed,
             size: export.size.into(),
-            features: 0,
             link,
             is_live,
             is_left,

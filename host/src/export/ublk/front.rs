@@ -14,12 +14,11 @@ use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front, Protocol as _};
 use crate::export::hold::Report;
 use crate::export::present::{Fate, Present};
-use crate::export::service::{Client, Exports, Service};
+use crate::export::service::{Client, Exports};
 use crate::kernel::buffer::Pages;
 use crate::kernel::ring::Completion;
 
 pub(crate) struct Ublk {
-    service: Arc<Service>,
     /// The state that all workers share.
     common: Arc<Ublks>,
     /// By queue slots, which do not come again. Example: a device is left for the next server, and the kernel answers a command of its queue
@@ -48,7 +47,6 @@ const CLIENTS: usize = TICKET as usize;
 
 impl Ublk {
     pub(crate) fn new(common: Arc<Ublks>) -> io::Result<Self> {
-        let service = Arc::clone(&common.service);
         Ok(Self {
             queues: BTreeMap::new(),
             next: 0,
@@ -57,16 +55,15 @@ impl Ublk {
             ending: Vec::new(),
             spent: Vec::new(),
             spill: Pages::reserve(REQUEST_MAX as usize)?,
-            present: Present::new(&service.exports()),
-            holds: service.hold.is_on(),
-            service,
+            present: Present::new(&common.service.exports()),
+            holds: common.service.hold.is_on(),
             common,
         })
     }
 
     fn welcome(&mut self, engine: &mut Engine, mut newcomer: Newcomer) {
         // It may have changed on the way here.
-        newcomer.export = self.service.exports().get(newcomer.export.id).cloned().unwrap_or(newcomer.export);
+        newcomer.export = self.common.service.exports().get(newcomer.export.id).cloned().unwrap_or(newcomer.export);
         let (export, peer, number) = (Arc::clone(&newcomer.export), newcomer.device.path(), newcomer.number);
         self.spill.bytes_mut()[0] = 0; // The kernel can always put some of the data into a page that is there.
         let queue_slot = self.next;
@@ -76,7 +73,7 @@ impl Ublk {
         if number == 0 {
             let (export, since) = (Some(export.name.clone()), SystemTime::now());
             let client = Client { peer, export, since, unsent: Arc::default() };
-            self.service.clients().insert((engine.context.0, CLIENTS + queue_slot), client);
+            self.common.service.clients().insert((engine.context.0, CLIENTS + queue_slot), client);
         }
     }
 
@@ -163,7 +160,7 @@ impl Front for Ublk {
             engine.ring.submit();
             self.present.leave(queue.export.id, queue_slot);
             queue.close(engine);
-            self.service.clients().remove(&(engine.context.0, CLIENTS + queue_slot));
+            self.common.service.clients().remove(&(engine.context.0, CLIENTS + queue_slot));
         }
     }
 
@@ -214,7 +211,7 @@ impl Clients for Ublk {
 
     fn serve_on(&mut self, engine: &mut Engine) {
         self.holds = false;
-        if engine.context.0 == 0 && !self.service.draining.load(Ordering::Acquire) {
+        if engine.context.0 == 0 && !self.common.service.draining.load(Ordering::Acquire) {
             self.common.start();
         }
     }
@@ -229,6 +226,7 @@ mod tests {
     use crate::config::Limits;
     use crate::export::front::Protocol;
     use crate::export::listeners::Listeners;
+    use crate::export::service::Service;
     use crate::kernel::ring::Source;
 
     /// The kernel answers a command of a queue, by its slot here, with a request.
