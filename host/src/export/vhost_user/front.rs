@@ -426,7 +426,8 @@ impl Clients for VhostUser {
 
     fn held(&mut self, engine: &mut Engine) -> Option<Report> {
         // hold.3
-        if !self.listeners.is_empty() || !self.common.service.hold.is_closed() || self.common.newcomers.has(engine.context) {
+        let common = &self.common;
+        if !self.listeners.is_empty() || !common.service.hold.is_closed() || common.newcomers.has(engine.context) {
             return None;
         }
         let mut still = true;
