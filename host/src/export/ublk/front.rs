@@ -99,7 +99,7 @@ impl Ublk {
 
 impl Front for Ublk {
     fn completed(&mut self, engine: &mut Engine, what: u64, completion: &Completion) {
-        let Tag { queue_slot, tag } = Tag::of_event(what);
+        let Tag { queue_slot, tag } = Tag::of(what);
         // A request of a queue that has left is for the next server.
         let Some(queue) = self.queues.get_mut(&queue_slot) else { return };
         let waited = queue.is_held_back();
@@ -128,7 +128,7 @@ impl Front for Ublk {
 
     #[inline]
     fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
-        let Tag { queue_slot, tag } = Tag::of_ticket(engine.owner(ticket));
+        let Tag { queue_slot, tag } = Tag::of(engine.owner(ticket));
         let queue = self.queues.get_mut(&queue_slot).expect("a queue stays while it serves something");
         self.spent.extend(queue.news(engine, ticket, tag, news));
         if queue.left {
