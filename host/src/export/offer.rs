@@ -1,8 +1,9 @@
 //! Offer: what an export takes, as clients are told that count in sectors: the driver in a virtual machine, and the kernel's own.
 
-use fairlift_core::{Bio, Errno, Flags, Op, Sector, StreamId, Token};
+use fairlift_core::{Bio, Errno, Flags, Op, Outcome, Sector, StreamId, Token};
 
 use super::Export;
+use crate::disk::engine::News;
 
 /// The limits of an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +68,23 @@ impl Refusal {
             Self::Kind(_) => Errno::ENOTSUP,
             Self::Beyond(..) | Self::ReadOnly => Errno::EIO,
             Self::Length(_) | Self::Blocks(..) | Self::Ranges(_) => Errno::EINVAL,
+        }
+    }
+}
+
+/// How a request of such a client has ended. `None`: it has not, and its time is over. The client is told once the device has let go of
+/// its memory.
+#[inline]
+pub(super) fn ended(news: News, export: &Export, (protocol, client): (&str, &str)) -> Option<Outcome> {
+    match news {
+        News::Ended(outcome) => Some(outcome),
+        News::Released => Some(Outcome::Failed(Errno::EIO)),
+        News::TimedOut => {
+            tracing::warn!(
+                export = export.name,
+                "{protocol}: a request exceeded io_timeout; the {client} gets its error when the disk returns it"
+            );
+            None
         }
     }
 }

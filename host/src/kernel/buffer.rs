@@ -19,6 +19,8 @@
 use std::io;
 use std::ptr::NonNull;
 
+use super::mapping::Mapping;
+
 /// The alignment of every buffer: the kernel's page, which direct I/O takes on any disk.
 const PAGE: usize = 4096;
 /// A block is cut into buffers of one size class. Chosen: as large as the largest class.
@@ -30,13 +32,7 @@ const SMALL: usize = 64 << 10;
 const CLASSES: usize = 5;
 
 /// Page-aligned memory, zero and untouched until it is written to, given back when dropped.
-pub(crate) struct Pages {
-    start: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: `Pages` owns its memory alone; the pointer is not shared.
-unsafe impl Send for Pages {}
+pub(crate) struct Pages(Mapping);
 
 impl Pages {
     /// Memory of this many bytes.
@@ -47,22 +43,25 @@ impl Pages {
         Self::reserve(bytes).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The same. The allocator would fill aligned memory with zeroes itself, and so make all of it resident: hence `mmap`.
-    fn reserve(bytes: usize) -> io::Result<Self> {
+    /// The same. The allocator would fill aligned memory with zeroes itself, and so make all of it resident: hence a mapping.
+    pub(crate) fn reserve(bytes: usize) -> io::Result<Self> {
         assert!(bytes > 0);
-        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping, where the kernel likes, touches no memory of ours.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind | libc::MAP_NORESERVE, -1, 0) };
-        if start == libc::MAP_FAILED {
-            let error = io::Error::last_os_error();
-            return Err(io::Error::new(error.kind(), format!("no memory for {bytes} bytes: {error}")));
-        }
-        Ok(Self { start: NonNull::new(start.cast()).expect("a mapping is never at address zero"), bytes })
+        let refused = |error: io::Error| io::Error::new(error.kind(), format!("no memory for {bytes} bytes: {error}"));
+        Mapping::private(bytes).map(Self).map_err(refused)
+    }
+
+    /// Where the kernel finds them.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.0.bytes().as_ptr().cast()
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.0.bytes().len()
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping has `self.bytes` bytes, zeroes at first, and the borrow is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+        // SAFETY: the mapping has these bytes, zeroes at first, and the borrow is exclusive.
+        unsafe { self.0.bytes().as_mut() }
     }
 
     /// Makes `len` bytes from `at` on zero and untouched, as at first. No pointer to them may be used any more.
@@ -70,13 +69,6 @@ impl Pages {
         let bytes = &mut self.bytes_mut()[at..at + len];
         // SAFETY: the bytes are this mapping's, which is private and anonymous; the borrow is exclusive. That it fails changes nothing.
         let _ = unsafe { libc::madvise(bytes.as_mut_ptr().cast(), bytes.len(), libc::MADV_DONTNEED) };
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: `start` came from `mmap` with this length and is unmapped only here.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
@@ -248,7 +240,7 @@ impl Pool {
             Some((class, (start, block))) => Buffer { start, len, home: Home::Arena { block, class: class as u8 } },
             None => {
                 let pages = Pages::reserve(len.next_multiple_of(PAGE))?;
-                Buffer { start: pages.start, len, home: Home::Own(pages) }
+                Buffer { start: pages.0.bytes().cast(), len, home: Home::Own(pages) }
             }
         };
         self.used += buffer.weight();
@@ -285,7 +277,7 @@ impl Pool {
     pub(crate) fn block_start(&self, block: u16) -> *mut u8 {
         assert!(block < self.blocks);
         // SAFETY: the arena holds `blocks` blocks.
-        unsafe { self.arena.start.as_ptr().add(usize::from(block) * BLOCK) }
+        unsafe { self.arena.as_ptr().add(usize::from(block) * BLOCK) }
     }
 
     pub(crate) const fn blocks(&self) -> u16 {
@@ -353,7 +345,7 @@ impl RecvRing {
 
     /// Where the ring of entries is, for registering, and how many it has.
     pub(crate) fn entries(&self) -> (u64, u16) {
-        (self.entries.start.as_ptr() as u64, self.buffers)
+        (self.entries.as_ptr() as u64, self.buffers)
     }
 
     /// Lets one more buffer take part; whether there was one.
@@ -378,7 +370,7 @@ impl RecvRing {
         // SAFETY: the range lies within `memory` (asserted), is initialised (zeroed at allocation), and is ours until
         // it is published again (recv.1), which needs `&mut self`.
         unsafe {
-            let start = self.memory.start.as_ptr().add(usize::from(buffer) * self.size as usize);
+            let start = self.memory.as_ptr().add(usize::from(buffer) * self.size as usize);
             std::slice::from_raw_parts(start, len)
         }
     }
@@ -387,12 +379,12 @@ impl RecvRing {
         use io_uring::types::BufRingEntry;
         use std::sync::atomic::{AtomicU16, Ordering};
         assert!(buffer < self.active);
-        let ring = self.entries.start.as_ptr().cast::<BufRingEntry>();
+        let ring = self.entries.as_ptr().cast::<BufRingEntry>();
         // SAFETY: the slot lies within `entries`; the kernel reads it only once the tail says so. The tail is a `u16`
         // in the reserved field of the first entry, shared with the kernel alone, hence the atomic store.
         unsafe {
             let slot = &mut *ring.add(usize::from(self.tail & (self.buffers - 1)));
-            slot.set_addr(self.memory.start.as_ptr().add(usize::from(buffer) * self.size as usize) as u64);
+            slot.set_addr(self.memory.as_ptr().add(usize::from(buffer) * self.size as usize) as u64);
             slot.set_len(self.size);
             slot.set_bid(buffer);
             self.tail = self.tail.wrapping_add(1);

@@ -113,22 +113,14 @@ impl Pieces {
     /// # Safety
     /// They are valid for writes, and nobody else's, as long as the slices are there.
     unsafe fn slices<'a>(self) -> impl Iterator<Item = VolatileSlice<'a>> {
-        let (count, iovecs) = match self {
-            Self::One { .. } => (1, std::ptr::null()),
-            Self::Many { iovecs, count } => (count as usize, iovecs),
+        let (one, many): (_, &[libc::iovec]) = match self {
+            Self::One { start, len, .. } => (Some(libc::iovec { iov_base: start.cast(), iov_len: len as usize }), &[]),
+            // SAFETY: the caller's promise.
+            Self::Many { iovecs, count } => (None, unsafe { std::slice::from_raw_parts(iovecs, count as usize) }),
         };
-        (0..count).map(move |index| {
-            // SAFETY: the caller's promise; `index` is below the number of pieces.
-            unsafe {
-                match self {
-                    Self::One { start, len, .. } => VolatileSlice::new(start, len as usize),
-                    Self::Many { .. } => {
-                        let piece = &*iovecs.add(index);
-                        VolatileSlice::new(piece.iov_base.cast(), piece.iov_len)
-                    }
-                }
-            }
-        })
+        let pieces = one.into_iter().chain(many.iter().copied());
+        // SAFETY: as above.
+        pieces.map(|piece| unsafe { VolatileSlice::new(piece.iov_base.cast(), piece.iov_len) })
     }
 
     /// Gives a system call the pieces as it takes them.

@@ -7,6 +7,7 @@ pub(crate) mod heap;
 pub(crate) mod helpers;
 pub(crate) mod ktls;
 pub(crate) mod lent;
+pub(crate) mod mapping;
 pub(crate) mod notify;
 pub(crate) mod ring;
 pub(crate) mod sleep;

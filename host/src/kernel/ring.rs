@@ -224,15 +224,17 @@ impl Ring {
     }
 }
 
-/// Methods of `Ring` that both kinds of rings have, each in its way.
+/// Methods of `Ring`. Each kind of ring has them in its way, but for those with an answer that holds where there is no io_uring.
 macro_rules! both {
-    ($($(#[$of:meta])* fn $name:ident(&mut self $(, $given:ident: $type:ty)*) $(-> $result:ty)?;)+) => {
+    (@poll $call:expr) => { $call };
+    (@poll $call:expr, $answer:expr) => { $answer };
+    ($($(#[$of:meta])* fn $name:ident(&mut self $(, $given:ident: $type:ty)*) $(-> $result:ty)? $(, else $answer:expr)?;)+) => {
         impl Ring {
             $($(#[$of])*
             pub(crate) fn $name(&mut self $(, $given: $type)*) $(-> $result)? {
                 match self {
                     Self::Uring(ring) => ring.$name($($given),*),
-                    Self::Poll(ring) => ring.$name($($given),*),
+                    Self::Poll(_ring) => both!(@poll _ring.$name($($given),*) $(, $answer)?),
                 }
             })+
         }
@@ -244,23 +246,23 @@ both! {
     ///
     /// # Errors
     /// The kernel does not take that many: more than the process may have open, or there is no memory.
-    fn make_room_for_files(&mut self, count: u32) -> io::Result<()>;
+    fn make_room_for_files(&mut self, count: u32) -> io::Result<()>, else Ok(());
 
     /// Gives the files back at once; when the ring goes, the kernel takes its time.
-    fn unregister_files(&mut self);
+    fn unregister_files(&mut self), else ();
 
     /// Prepares to register the pool's blocks as they come into use.
-    fn register_pool(&mut self, pool: &Pool);
+    fn register_pool(&mut self, pool: &Pool), else ();
 
     /// Whether a block of the pool may be named as fixed buffer; registers it if that was not tried yet.
     #[inline(always)]
-    fn is_fixed(&mut self, pool: &Pool, block: u16) -> bool;
+    fn is_fixed(&mut self, pool: &Pool, block: u16) -> bool, else false;
 
     /// Forgets a block of the pool, so that its memory may be given back (buffer.5). Whether it has. Nothing that named it is under way.
-    fn forget(&mut self, block: u16) -> bool;
+    fn forget(&mut self, block: u16) -> bool, else true;
 
     /// Completes with this data after so long; whether it does, for not every ring has timers.
-    fn pause(&mut self, length: Duration, data: u64) -> bool;
+    fn pause(&mut self, length: Duration, data: u64) -> bool, else false;
 
     /// Makes a descriptor known as the fixed file of that number; `None`: the number means nothing any more. The descriptor stays
     /// open until then, and the file has nothing under way.

@@ -26,7 +26,7 @@ use std::path::Path;
 use rustix::thread::CapabilitySet;
 
 use super::open::SQUASHFS;
-use super::sys::{self, Mapping};
+use super::sys::{self, MappedPages};
 
 pub(super) enum Peek {
     /// peek.1
@@ -34,7 +34,7 @@ pub(super) enum Peek {
     /// peek.4
     Counted,
     /// peek.2
-    Resident(Mapping),
+    Resident(MappedPages),
 }
 
 impl Peek {
@@ -58,7 +58,7 @@ impl Peek {
             return Some(if sys::cached_pages(file, 0, 1).is_ok() { Self::Counted } else { Self::Nowait });
         }
         let may_ask = may_know(metadata) && is_of_kernel(metadata.dev(), 0);
-        may_ask.then(|| Mapping::new(file, size).ok().map(Self::Resident)).flatten()
+        may_ask.then(|| MappedPages::new(file, size).ok().map(Self::Resident)).flatten()
     }
 
     pub(super) const fn says(&self) -> &'static str {

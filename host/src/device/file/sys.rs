@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd as _, AsRawFd};
 
 use rustix::fs::{Advice, AtFlags, FallocateFlags, SeekFrom, StatxFlags, statx};
 use rustix::io::Errno;
 use vm_memory::VolatileSlice;
 
 use crate::kernel::call::CACHESTAT;
+use crate::kernel::mapping::Mapping;
 
 fn check(result: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -147,26 +148,15 @@ pub(super) const fn pages_of(at: u64, len: u64) -> u64 {
 }
 
 /// A file's pages, mapped so as to ask which of them are in the cache; never read or written.
-pub(super) struct Mapping {
-    start: *mut libc::c_void,
-    len: usize,
-}
-
-// SAFETY: nobody looks through the pointer; the kernel is asked about it, by any thread.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
+pub(super) struct MappedPages(Mapping);
 
 /// The kernel's unit; the code runs where it is this.
 pub(super) const PAGE: u64 = 4096;
 
-impl Mapping {
+impl MappedPages {
     pub(super) fn new(file: &File, size: u64) -> io::Result<Self> {
         let len = usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        // SAFETY: a new mapping, where the kernel likes, touches no memory of ours.
-        let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0) };
-        if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self { start, len }) }
+        Mapping::of_file(file.as_fd(), 0, len, 0).map(Self)
     }
 
     /// Whether all pages of a range are in the cache and up to date.
@@ -175,21 +165,14 @@ impl Mapping {
         let first = at / PAGE * PAGE;
         let pages = (at + len - first).div_ceil(PAGE) as usize;
         let mut present = [0u8; MOST];
-        if pages > MOST || at + len > self.len as u64 {
+        if pages > MOST || at + len > self.0.bytes().len() as u64 {
             return false;
         }
         // SAFETY: the range lies within the mapping (checked), and `present` has a byte for each of its pages.
         let result = unsafe {
-            let start = self.start.wrapping_byte_add(first as usize);
-            libc::mincore(start, (at + len - first) as usize, present.as_mut_ptr())
+            let start = self.0.bytes().as_ptr().cast::<libc::c_void>();
+            libc::mincore(start.wrapping_byte_add(first as usize), (at + len - first) as usize, present.as_mut_ptr())
         };
         result == 0 && present[..pages].iter().all(|page| page & 1 == 1)
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: `start` came from `mmap` with this length and is unmapped only here.
-        unsafe { libc::munmap(self.start, self.len) };
     }
 }

@@ -17,10 +17,9 @@ mod handed;
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -36,6 +35,7 @@ use crate::export::offer::Offer;
 use crate::export::present::Newcomers;
 use crate::export::service::Service;
 use crate::export::{DeviceView, Export, patiently};
+use crate::kernel::mapping::Mapping;
 use crate::sync::{Mutex, lock};
 
 /// For how long a device's last server may take to die. Chosen: as long as its lock on a file is waited for.
@@ -66,7 +66,6 @@ pub(crate) struct BlockDevice {
     pub(super) is_removed: AtomicBool,
     /// In bytes, as its clients see it.
     size: AtomicU64,
-    features: u64,
     link: Option<PathBuf>,
     is_live: AtomicBool,
     /// Its queues begin with nothing more: what is asked is for another server.
@@ -379,19 +378,18 @@ impl BlockDevice {
         let size = self.offer(export).size;
         let before = self.size.swap(size, Ordering::AcqRel);
         let (export, path) = (&self.name, self.path());
-        if self.features & proto::UPDATE_SIZE == 0 {
-            tracing::warn!(
+        let sectors = size / fairlift_core::Sector::SIZE;
+        let grown = Control::open().and_then(|mut control| {
+            let can = control.features & proto::UPDATE_SIZE != 0;
+            let told = can.then(|| control.tell(Order::UPDATE_SIZE, &self.info, sectors)).transpose();
+            told.map_err(|error| format!("UPDATE_SIZE: {error}"))
+        });
+        match grown {
+            Ok(Some(())) => tracing::info!(export, path, size, "ublk: the device has grown"),
+            Ok(None) => tracing::warn!(
                 "export {export:?}: {path} keeps its size, for this kernel's ublk_drv cannot change it (update_size, of Linux 6.16): it has the \
                  new one when it is removed and made again"
-            );
-            return;
-        }
-        let sectors = size / fairlift_core::Sector::SIZE;
-        let stopped = Control::open().and_then(|mut control| {
-            control.tell(Order::UPDATE_SIZE, &self.info, sectors).map_err(|error| format!("UPDATE_SIZE: {error}"))
-        });
-        match stopped {
-            Ok(()) => tracing::info!(export, path, size, "ublk: the device has grown"),
+            ),
             Err(why) => {
                 self.size.store(before, Ordering::Release); // it is tried again when the export changes
                 tracing::error!("export {export:?}: {path} keeps its size: {why}");
@@ -472,7 +470,6 @@ impl Maker<'_> {
             is_handed: false,
             is_removed: AtomicBool::new(false),
             size: AtomicU64::new(size),
-            features: self.control.features,
             link: names::link(&self.export.name),
             is_live: AtomicBool::new(false),
             is_left: AtomicBool::new(false),
@@ -651,53 +648,84 @@ fn write_back(id: u32) {
 
 /// The descriptors of a queue's requests, as the kernel shows them.
 pub(crate) struct Descriptors {
-    start: NonNull<u8>,
-    bytes: usize,
+    map: Mapping,
     depth: u16,
 }
-
-// SAFETY: it is the only handle of a mapping that belongs to no thread.
-unsafe impl Send for Descriptors {}
 
 impl Descriptors {
     fn map(file: &OwnedFd, queue: u16, depth: u16) -> io::Result<Self> {
         let bytes = (usize::from(depth) * DESCRIPTOR).next_multiple_of(4096);
         let at = usize::from(queue) * QUEUE_STRIDE;
-        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
-        // SAFETY: a new mapping, where the kernel likes, touches no memory of ours.
-        let start = unsafe {
-            libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, flags, file.as_raw_fd(), at as libc::off_t)
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self { start: NonNull::new(start.cast()).expect("a mapping is never at address zero"), bytes, depth })
+        let map = Mapping::of_file(file.as_fd(), at as u64, bytes, libc::MAP_POPULATE)?;
+        Ok(Self { map, depth })
     }
 
     /// A copy of a descriptor: the kernel writes it before it says that there is a request, and not while we have that.
     pub(super) fn read(&self, tag: u16) -> [u8; DESCRIPTOR] {
         assert!(tag < self.depth, "tag {tag} of {}", self.depth);
+        let start = self.map.bytes().as_ptr().cast::<u8>();
         // SAFETY: the place lies within the mapping, which any bytes may be read from.
-        unsafe { self.start.as_ptr().add(usize::from(tag) * DESCRIPTOR).cast::<[u8; DESCRIPTOR]>().read_volatile() }
+        unsafe { start.add(usize::from(tag) * DESCRIPTOR).cast::<[u8; DESCRIPTOR]>().read_volatile() }
     }
 
     /// An address that is not null, for commands that need one and whose memory nobody looks at.
     pub(super) fn address(&self) -> u64 {
-        self.start.as_ptr() as u64
-    }
-}
-
-impl Drop for Descriptors {
-    fn drop(&mut self) {
-        // SAFETY: it is unmapped only here.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+        self.map.bytes().as_ptr().addr() as u64
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use fairlift_core::{Group, Sector, sched};
+
     use super::*;
-    use crate::config::FileAt;
+    use crate::config::{self, FileAt};
+    use crate::control::arrange;
+    use crate::disk::engine::Engine;
+    use crate::disk::{Disk, Disks};
+    use crate::kernel::buffer::Pool;
+    use crate::kernel::helpers::Helpers;
+    use crate::kernel::notify::Notifiers;
+    use crate::kernel::ring::{Kind, Ring};
+
+    /// An engine with one disk, and an export of all of it.
+    pub(in super::super) fn engine() -> (Engine, Arc<Export>) {
+        let export = config::Export::new("alice", config::Ram { size: 1 << 20 });
+        let device = export.backing.open(false, &Default::default()).unwrap();
+        let settings = config::Disk::new("d", sched::Kind::None);
+        let disk = Arc::new(Disk::new(&settings, &[(Arc::clone(&device), None)], &[Group::root()], 1).unwrap());
+        let export = arrange::export((&export, "/"), &device, (0, Sector(0)), 1).unwrap();
+        let notifiers = Arc::new(Notifiers::new(1).unwrap());
+        let helpers = Helpers::new(1, &[disk.concurrency], &[], 1, Arc::clone(&notifiers));
+        let (ring, pool) = (Ring::new(Kind::Poll, 8, 8, 1).unwrap(), Pool::new(1 << 20, 1).unwrap());
+        let disks = Disks::new(vec![disk]);
+        (Engine::new(ring, pool, ContextId(0), disks, notifiers, helpers), Arc::new(export))
+    }
+
+    /// The only queue, of two requests, of a device that no driver has: its descriptors are in a file.
+    pub(in super::super) fn newcomer(export: &Arc<Export>) -> Newcomer {
+        let file = rustix::fs::memfd_create("descriptors", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 4096).unwrap();
+        let descriptors = Descriptors::map(&file, 0, 2).unwrap();
+        let (is_removed, is_live, is_left, why_not, link) = Default::default();
+        let device = BlockDevice {
+            info: Info { queues: 1, depth: 2, request_max: 1 << 16, ..Info::default() },
+            ublk: Ublk::default(),
+            export: export.id,
+            name: export.name.clone(),
+            recovered: false,
+            is_handed: false,
+            is_removed,
+            size: export.size.into(),
+            link,
+            is_live,
+            is_left,
+            why_not,
+            at_work: Mutex::new(Stage::Gone),
+        };
+        let (device, export, file) = (Arc::new(device), Arc::clone(export), Arc::new(file));
+        Newcomer { device, export, file, number: 0, descriptors }
+    }
 
     /// blockdev.2
     #[test]

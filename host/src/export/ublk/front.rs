@@ -1,22 +1,24 @@
 //! The queues of a worker.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use super::device::Newcomer;
+use super::proto::REQUEST_MAX;
 use super::queue::UblkQueue;
 use super::service::{TICKET, Tag, Ublks};
 use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front, Protocol as _};
 use crate::export::hold::Report;
 use crate::export::present::{Fate, Present};
-use crate::export::service::{Client, Exports, Service};
+use crate::export::service::{Client, Exports};
+use crate::kernel::buffer::Pages;
 use crate::kernel::ring::Completion;
 
 pub(crate) struct Ublk {
-    service: Arc<Service>,
     /// The state that all workers share.
     common: Arc<Ublks>,
     /// By queue slots, which do not come again. Example: a device is left for the next server, and the kernel answers a command of its queue
@@ -33,6 +35,8 @@ pub(crate) struct Ublk {
     ending: Vec<usize>,
     /// Reads that have ended: the kernel copies from their memory when it takes the collected commands.
     spent: Vec<usize>,
+    /// Where the data of writes goes for which there is no memory (blkqueue.6).
+    spill: Pages,
     present: Present,
     /// Queues begin with nothing: another server is to have them, or hands them over.
     holds: bool,
@@ -42,26 +46,26 @@ pub(crate) struct Ublk {
 const CLIENTS: usize = TICKET as usize;
 
 impl Ublk {
-    pub(crate) fn new(common: Arc<Ublks>) -> Self {
-        let service = Arc::clone(&common.service);
-        Self {
+    pub(crate) fn new(common: Arc<Ublks>) -> io::Result<Self> {
+        Ok(Self {
             queues: BTreeMap::new(),
             next: 0,
             newcomers: Vec::new(),
             waiting: Vec::new(),
             ending: Vec::new(),
             spent: Vec::new(),
-            present: Present::new(&service.exports()),
-            holds: service.hold.is_on(),
-            service,
+            spill: Pages::reserve(REQUEST_MAX as usize)?,
+            present: Present::new(&common.service.exports()),
+            holds: common.service.hold.is_on(),
             common,
-        }
+        })
     }
 
     fn welcome(&mut self, engine: &mut Engine, mut newcomer: Newcomer) {
         // It may have changed on the way here.
-        newcomer.export = self.service.exports().get(newcomer.export.id).cloned().unwrap_or(newcomer.export);
+        newcomer.export = self.common.service.exports().get(newcomer.export.id).cloned().unwrap_or(newcomer.export);
         let (export, peer, number) = (Arc::clone(&newcomer.export), newcomer.device.path(), newcomer.number);
+        self.spill.bytes_mut()[0] = 0; // The kernel can always put some of the data into a page that is there.
         let queue_slot = self.next;
         self.next += 1;
         self.queues.insert(queue_slot, UblkQueue::new(engine, newcomer, queue_slot));
@@ -69,7 +73,7 @@ impl Ublk {
         if number == 0 {
             let (export, since) = (Some(export.name.clone()), SystemTime::now());
             let client = Client { peer, export, since, unsent: Arc::default() };
-            self.service.clients().insert((engine.context.0, CLIENTS + queue_slot), client);
+            self.common.service.clients().insert((engine.context.0, CLIENTS + queue_slot), client);
         }
     }
 
@@ -95,7 +99,7 @@ impl Ublk {
 
 impl Front for Ublk {
     fn completed(&mut self, engine: &mut Engine, what: u64, completion: &Completion) {
-        let Tag { queue_slot, tag } = Tag::of_event(what);
+        let Tag { queue_slot, tag } = Tag::of(what);
         // A request of a queue that has left is for the next server.
         let Some(queue) = self.queues.get_mut(&queue_slot) else { return };
         let waited = queue.is_held_back();
@@ -124,7 +128,7 @@ impl Front for Ublk {
 
     #[inline]
     fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
-        let Tag { queue_slot, tag } = Tag::of_ticket(engine.owner(ticket));
+        let Tag { queue_slot, tag } = Tag::of(engine.owner(ticket));
         let queue = self.queues.get_mut(&queue_slot).expect("a queue stays while it serves something");
         self.spent.extend(queue.news(engine, ticket, tag, news));
         if queue.left {
@@ -137,10 +141,10 @@ impl Front for Ublk {
             return false; // hold.1
         }
         let mut some = false;
-        let queues = &mut self.queues;
+        let (queues, spill) = (&mut self.queues, &self.spill);
         self.waiting.retain(|queue_slot| {
             let Some(queue) = queues.get_mut(queue_slot) else { return false };
-            some |= queue.go_on(engine);
+            some |= queue.go_on(engine, spill);
             queue.is_held_back()
         });
         some
@@ -156,7 +160,7 @@ impl Front for Ublk {
             engine.ring.submit();
             self.present.leave(queue.export.id, queue_slot);
             queue.close(engine);
-            self.service.clients().remove(&(engine.context.0, CLIENTS + queue_slot));
+            self.common.service.clients().remove(&(engine.context.0, CLIENTS + queue_slot));
         }
     }
 
@@ -207,8 +211,53 @@ impl Clients for Ublk {
 
     fn serve_on(&mut self, engine: &mut Engine) {
         self.holds = false;
-        if engine.context.0 == 0 && !self.service.draining.load(Ordering::Acquire) {
+        if engine.context.0 == 0 && !self.common.service.draining.load(Ordering::Acquire) {
             self.common.start();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::device::tests::{engine, newcomer};
+    use super::super::proto;
+    use super::*;
+    use crate::access::Access;
+    use crate::config::Limits;
+    use crate::export::front::Protocol;
+    use crate::export::listeners::Listeners;
+    use crate::export::service::Service;
+    use crate::kernel::ring::Source;
+
+    /// The kernel answers a command of a queue, by its slot here, with a request.
+    fn answer(front: &mut Ublk, engine: &mut Engine, queue_slot: usize) {
+        let data = Tag { queue_slot, tag: 0 }.event();
+        let Source::Front(what) = Source::unpack(data) else { panic!("it is a front's") };
+        let (buffer, socket_has_more, goes_on) = Default::default();
+        let completion = Completion { data, result: proto::REQUEST, buffer, socket_has_more, goes_on };
+        front.completed(engine, what, &completion);
+    }
+
+    /// The request is for the server that the device was left to.
+    #[test]
+    fn a_late_answer_to_a_queue_that_has_left_reaches_no_other_queue() {
+        let (mut engine, export) = engine();
+        let access = Arc::new(Access::new(&[], &Arc::default(), &Access::default()));
+        let exports = Exports::new(vec![Arc::clone(&export)], access, BTreeMap::new());
+        let (listeners, notifiers) = (Listeners::new(Vec::new(), None), Arc::clone(&engine.notifiers));
+        let service = Arc::new(Service::new(exports, listeners, Limits::default(), notifiers, false));
+        let mut front = Ublk::new(Arc::new(Ublks::new(&service))).unwrap();
+        let first = newcomer(&export);
+        let device = Arc::clone(&first.device);
+        front.welcome(&mut engine, first);
+        device.is_left.store(true, Ordering::Release);
+        front.look_at_left();
+        front.arm(&mut engine);
+        assert!(front.queues.is_empty(), "it has left, and the kernel has its commands");
+        front.welcome(&mut engine, newcomer(&export));
+        answer(&mut front, &mut engine, 0);
+        assert!(front.waiting.is_empty() && front.ending.is_empty());
+        answer(&mut front, &mut engine, 1);
+        assert_eq!(front.waiting, [1], "and its own do");
     }
 }

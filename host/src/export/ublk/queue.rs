@@ -8,6 +8,8 @@
 //! blkqueue.4  A device that is left for another server answers what it has begun with, and begins with nothing more.
 //! blkqueue.5  Before another server takes a queue over, each request that was begun with has ended, and the kernel has taken its end. The others
 //!             the kernel gives to that server, so each is done once.
+//! blkqueue.6  A write for which the kernel has no memory fails, as a read does. Its data is fetched (blkqueue.2) to where that of all such
+//!             writes goes, and where nobody reads it.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -20,8 +22,8 @@ use super::proto::{self, Ask};
 use super::service::Tag;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
-use crate::export::offer::{BlockRequest, Offer, Refusal};
-use crate::kernel::buffer::{Buffer, NoBuffer};
+use crate::export::offer::{self, BlockRequest, Offer, Refusal};
+use crate::kernel::buffer::{Buffer, NoBuffer, Pages};
 use crate::kernel::call::Call;
 use crate::kernel::ticket::Memory;
 
@@ -59,8 +61,8 @@ enum Slot {
     Requested(Decoded),
     /// There is a write of this many bytes, whose data the kernel has.
     Announced(usize),
-    /// The kernel puts a write's data into this memory.
-    Filling(Buffer),
+    /// The kernel puts a write's data into this memory; `None`: there is none, and the write will fail (blkqueue.6).
+    Filling(Option<Buffer>),
     /// There is a write, with its data.
     Filled(Buffer, Decoded),
     /// The engine has it; this many bytes are moved if all goes well.
@@ -103,7 +105,7 @@ impl UblkQueue {
         let command = proto::command(self.number, tag, result, addr);
         // SAFETY: the file is open until `commands` is 0 again or the ring has gone. The memory that is named is a buffer's: of a
         // write it stays in its slot until this command completes, and of a read with its ticket until the kernel has taken the
-        // command, which is when it copies (blkqueue.1).
+        // command, which is when it copies (blkqueue.1). Or it is the front's (blkqueue.6), which goes after the ring.
         unsafe { engine.ring.push(Call::Driver { fd: self.file.as_raw_fd(), code: ask.code(), command }, data) };
         self.commands += 1;
     }
@@ -113,18 +115,23 @@ impl UblkQueue {
         self.commands -= 1;
         let slot = std::mem::replace(&mut self.slots[usize::from(tag)], Slot::Away);
         match (slot, result) {
-            (Slot::Filling(buffer), proto::REQUEST) => {
+            (Slot::Filling(None), proto::REQUEST) => self.commit(engine, tag, -Errno::ENOMEM.0, None),
+            (Slot::Filling(Some(buffer)), proto::REQUEST) => {
                 let what = self.read(tag);
                 self.slots[usize::from(tag)] = Slot::Filled(buffer, what);
                 self.waiting.push_back(tag);
             }
-            (Slot::Away, proto::REQUEST | proto::NEEDS_MEMORY) => {
+            (slot @ (Slot::Away | Slot::Filling(_)), proto::REQUEST | proto::NEEDS_MEMORY) => {
+                // It could put none of a write's data there, for lack of memory of its own, and asks anew.
+                if let Slot::Filling(Some(buffer)) = slot {
+                    engine.pool.put(buffer);
+                }
                 let write = proto::write_of(&self.descriptors.read(tag));
                 self.slots[usize::from(tag)] = write.map_or_else(|| Slot::Requested(self.read(tag)), Slot::Announced);
                 self.waiting.push_back(tag);
             }
             (slot, _) => {
-                if let Slot::Filling(buffer) = slot {
+                if let Slot::Filling(Some(buffer)) = slot {
                     engine.pool.put(buffer);
                 }
                 // The device has ended, or there is no more for this command.
@@ -147,13 +154,13 @@ impl UblkQueue {
         proto::request(&self.descriptors.read(tag), &self.offer)
     }
 
-    /// Begins with waiting requests; whether there was something.
-    pub(super) fn go_on(&mut self, engine: &mut Engine) -> bool {
+    /// Begins with waiting requests; whether there was something. `spill`: where the data of writes without memory goes (blkqueue.6).
+    pub(super) fn go_on(&mut self, engine: &mut Engine, spill: &Pages) -> bool {
         let mut some = false;
         while !self.left
             && let Some(tag) = self.waiting.front().copied()
         {
-            if !self.begin(engine, tag) {
+            if !self.begin(engine, tag, spill) {
                 break;
             }
             self.waiting.pop_front();
@@ -168,7 +175,7 @@ impl UblkQueue {
     }
 
     /// Begins with a request; `false` if that must wait.
-    fn begin(&mut self, engine: &mut Engine, tag: u16) -> bool {
+    fn begin(&mut self, engine: &mut Engine, tag: u16, spill: &Pages) -> bool {
         if engine.is_full(self.export.disk) {
             return false;
         }
@@ -176,12 +183,8 @@ impl UblkQueue {
         let name = Tag { queue_slot: self.queue_slot, tag }.ticket();
         let (what, memory) = match slot {
             Slot::Announced(bytes) => {
-                // The driver takes no end of it (blkqueue.2): where there is no memory, it waits too.
-                let Ok(buffer) = engine.pool.get_in_line(name, *bytes) else { return false };
-                let addr = buffer.as_ptr() as u64;
-                *slot = Slot::Filling(buffer);
-                self.ask(engine, Ask::GetData, tag, 0, addr);
-                return true;
+                let (bytes, memory) = (*bytes, engine.pool.get_in_line(name, *bytes));
+                return self.fetch(engine, (tag, bytes), memory, spill);
             }
             Slot::Requested(Ok(what)) if what.op.has_payload() => {
                 match engine.pool.get_in_line(name, what.len as usize) {
@@ -219,6 +222,25 @@ impl UblkQueue {
         true
     }
 
+    /// Has a write's data come, into its own memory if there is some; `false` if that must wait.
+    fn fetch(
+        &mut self,
+        engine: &mut Engine,
+        (tag, bytes): (u16, usize),
+        memory: Result<Buffer, NoBuffer>,
+        spill: &Pages,
+    ) -> bool {
+        let buffer = match memory {
+            Ok(buffer) => Some(buffer),
+            Err(NoBuffer::NoMemory) if bytes <= spill.len() => None, // blkqueue.6
+            Err(NoBuffer::NoMemory | NoBuffer::Full) => return false,
+        };
+        let addr = buffer.as_ref().map_or(spill.as_ptr(), Buffer::as_ptr) as u64;
+        self.slots[usize::from(tag)] = Slot::Filling(buffer);
+        self.ask(engine, Ask::GetData, tag, 0, addr);
+        true
+    }
+
     fn submit(&mut self, engine: &mut Engine, tag: u16, what: BlockRequest, memory: Memory) {
         let moved = if what.op.has_payload() { what.len } else { 0 };
         self.slots[usize::from(tag)] = Slot::Serving(what.op, moved as i32);
@@ -229,19 +251,7 @@ impl UblkQueue {
 
     /// There is news of a request. Answers the ticket if its memory is to stay until the kernel has taken what was collected.
     pub(super) fn news(&mut self, engine: &mut Engine, ticket: usize, tag: u16, news: News) -> Option<usize> {
-        let outcome = match news {
-            News::Ended(outcome) => outcome,
-            News::Released => Outcome::Failed(Errno::EIO),
-            News::TimedOut => {
-                // blkqueue.1
-                let export = &self.export.name;
-                tracing::warn!(
-                    export,
-                    "ublk: a request exceeded io_timeout; the kernel gets its error when the disk returns it"
-                );
-                return None;
-            }
-        };
+        let outcome = offer::ended(news, &self.export, ("ublk", "kernel"))?; // blkqueue.1
         let Slot::Serving(op, moved) = self.slots[usize::from(tag)] else {
             unreachable!("news is of a request that is served");
         };
@@ -292,5 +302,49 @@ impl UblkQueue {
             }
         }
         self.export.remove_stream(engine, self.stream);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::device::tests::{engine, newcomer};
+    use super::*;
+
+    /// The kernel has a write for the first request: where shall its data be?
+    fn announced(engine: &mut Engine, newcomer: Newcomer) -> UblkQueue {
+        let words = [1, 8, 0, 0, 0, 0].map(u32::to_ne_bytes); // a write of 8 sectors, at the start
+        rustix::io::pwrite(&newcomer.file, words.as_flattened(), 0).unwrap();
+        let mut queue = UblkQueue::new(engine, newcomer, 0);
+        queue.completed(engine, 0, proto::NEEDS_MEMORY);
+        assert!(matches!(queue.slots[0], Slot::Announced(4096)));
+        queue
+    }
+
+    /// blkqueue.6
+    #[test]
+    fn a_write_for_which_there_is_no_memory_fails_once_its_data_has_come() {
+        let (mut engine, export) = engine();
+        let mut queue = announced(&mut engine, newcomer(&export));
+        let spill = Pages::new(4096);
+        assert!(!queue.fetch(&mut engine, (0, 4096), Err(NoBuffer::Full), &spill), "memory will come back");
+        assert!(!queue.fetch(&mut engine, (0, 4097), Err(NoBuffer::NoMemory), &spill), "there is no room for it");
+        assert!(queue.fetch(&mut engine, (0, 4096), Err(NoBuffer::NoMemory), &spill));
+        assert!(!queue.stands_still() && queue.commands == 2, "the kernel has the memory");
+        queue.completed(&mut engine, 0, proto::REQUEST);
+        assert!(queue.stands_still() && queue.commands == 2 && matches!(queue.slots[0], Slot::Away), "it has the end");
+    }
+
+    /// The driver has found no memory for a write's data, and asks again.
+    #[test]
+    fn a_write_whose_data_could_not_come_is_asked_for_anew() {
+        let (mut engine, export) = engine();
+        let mut queue = announced(&mut engine, newcomer(&export));
+        queue.waiting.clear();
+        for memory in [engine.pool.get(4096), Err(NoBuffer::NoMemory)] {
+            assert!(queue.fetch(&mut engine, (0, 4096), memory, &Pages::new(4096)));
+            queue.completed(&mut engine, 0, proto::NEEDS_MEMORY);
+            assert_eq!((queue.waiting.pop_front(), engine.pool.used()), (Some(0), 0));
+            assert!(matches!(queue.slots[0], Slot::Announced(4096)));
+        }
     }
 }

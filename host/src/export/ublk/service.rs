@@ -172,7 +172,7 @@ impl Protocol for Ublks {
     }
 
     fn clients(self: &Arc<Self>, _engine: &mut Engine) -> io::Result<front::Ublk> {
-        Ok(front::Ublk::new(Arc::clone(self)))
+        front::Ublk::new(Arc::clone(self))
     }
 
     fn check(exports: &[config::Export], engine: &Choice) -> Vec<Error> {
@@ -338,25 +338,18 @@ impl Tag {
         Source::Front(EVENT | self.number()).pack()
     }
 
-    pub(super) const fn of_event(what: u64) -> Self {
-        Self::of(what & !EVENT)
-    }
-
     /// The name of the request: one that no other front uses.
     pub(super) const fn ticket(self) -> u64 {
         TICKET | self.number()
-    }
-
-    pub(super) const fn of_ticket(owner: u64) -> Self {
-        Self::of(owner & !TICKET)
     }
 
     const fn number(self) -> u64 {
         (self.queue_slot as u64) << 16 | self.tag as u64
     }
 
-    const fn of(number: u64) -> Self {
-        Self { queue_slot: (number >> 16) as usize, tag: number as u16 }
+    /// The request of an event or of a name, which have its number in their lowest bits.
+    pub(super) const fn of(name: u64) -> Self {
+        Self { queue_slot: (name >> 16) as u32 as usize, tag: name as u16 }
     }
 }
 
@@ -369,8 +362,8 @@ mod tests {
         let tag = Tag { queue_slot: 70_000, tag: 4095 };
         let Source::Front(what) = Source::unpack(tag.event()) else { panic!("a front's") };
         assert_eq!(what >> OF_EVENT, NUMBER);
-        assert_eq!(Tag::of_event(what), tag);
+        assert_eq!(Tag::of(what), tag);
         assert_eq!(tag.ticket() >> OF_TICKET, NUMBER);
-        assert_eq!(Tag::of_ticket(tag.ticket()), tag);
+        assert_eq!(Tag::of(tag.ticket()), tag);
     }
 }

@@ -71,10 +71,8 @@ impl Reader {
     ) -> Result<BlkRequest, String> {
         self.walk(memory, table, size, head)?;
         let status = last_byte(&mut self.writable).ok_or("it has no room for a status")?;
-        let mut header = [0; 16];
-        take(memory, &mut self.readable, &mut header)?.then_some(()).ok_or("it has no whole header")?;
-        let kind = u32::from_le_bytes(header[..4].try_into().expect("four bytes"));
-        let sector = u64::from_le_bytes(header[8..].try_into().expect("eight bytes"));
+        let header = take(memory, &mut self.readable)?.ok_or("it has no whole header")?;
+        let (kind, sector) = (header as u32, (header >> 64) as u64);
         let what = match kind {
             blk::VIRTIO_BLK_T_IN => offer.request(Op::Read, kind, sector, bytes(&self.writable)),
             blk::VIRTIO_BLK_T_OUT => offer.request(Op::Write, kind, sector, bytes(&self.readable)),
@@ -157,15 +155,12 @@ impl Reader {
     ) -> Result<Result<BlockRequest, Refusal>, String> {
         let discard = kind == blk::VIRTIO_BLK_T_DISCARD;
         let op = if discard { Op::Discard } else { Op::WriteZeroes };
-        let mut range = [0; 16];
         let listed = bytes(&self.readable);
-        if listed != range.len() as u64 {
+        if listed != size_of::<u128>() as u64 {
             return Ok(Err(Refusal::Ranges(listed)));
         }
-        take(memory, &mut self.readable, &mut range)?;
-        let sector = u64::from_le_bytes(range[..8].try_into().expect("eight bytes"));
-        let sectors = u32::from_le_bytes(range[8..12].try_into().expect("four bytes"));
-        let flags = u32::from_le_bytes(range[12..].try_into().expect("four bytes"));
+        let range = take(memory, &mut self.readable)?.expect("it was counted");
+        let (sector, sectors, flags) = (range as u64, (range >> 64) as u32, (range >> 96) as u32);
         let len = u64::from(sectors) * Sector::SIZE;
         // A discard has no flags; a write of zeroes may say that blocks may be given back.
         if flags > u32::from(!discard) {
@@ -195,8 +190,9 @@ fn not_there(at: GuestAddress) -> String {
     format!("its data or status, at {:#x}, is not in the guest's memory", at.0)
 }
 
-/// Takes as many bytes as `into` has off the front, if there are enough.
-fn take(memory: &GuestMemoryMmap, ranges: &mut Ranges, into: &mut [u8]) -> Result<bool, String> {
+/// Takes 16 bytes off the front, if there are so many: some numbers, the first in the lowest bits.
+fn take(memory: &GuestMemoryMmap, ranges: &mut Ranges) -> Result<Option<u128>, String> {
+    let mut into = [0; size_of::<u128>()];
     let (mut got, mut used) = (0, 0);
     for (start, len) in ranges.iter_mut() {
         let part = (into.len() - got).min(*len as usize);
@@ -213,7 +209,7 @@ fn take(memory: &GuestMemoryMmap, ranges: &mut Ranges, into: &mut [u8]) -> Resul
         }
     }
     ranges.drain(..used);
-    Ok(got == into.len())
+    Ok((got == into.len()).then(|| u128::from_le_bytes(into)))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fairlift_core::{Errno, Op, Outcome};
+use fairlift_core::{Op, Outcome};
 use virtio_bindings::bindings::virtio_blk as blk;
 
 use super::chain::Reader;
@@ -30,7 +30,7 @@ use super::socket::Socket;
 use crate::access::{Access, Entry, Peer};
 use crate::disk::engine::{Engine, News};
 use crate::export::hold::Halt;
-use crate::export::offer::Offer;
+use crate::export::offer::{self, Offer};
 use crate::export::{Export, listen, narrowed};
 use requests::Begin;
 use vring::Vring;
@@ -303,18 +303,7 @@ impl FrontEnd {
 
     pub(super) fn news(&mut self, engine: &mut Engine, ticket: usize, (number, head): (usize, u16), news: News) {
         let ring = self.vrings[number].ring.as_mut().expect("a ring with something under way is not stopped");
-        let outcome = match news {
-            News::Ended(outcome) => outcome,
-            News::Released => Outcome::Failed(Errno::EIO),
-            News::TimedOut => {
-                // vhost.2
-                tracing::warn!(
-                    export = self.export.name,
-                    "vhost-user: a request exceeded io_timeout; the guest gets its error when the disk returns it"
-                );
-                return;
-            }
-        };
+        let Some(outcome) = offer::ended(news, &self.export, ("vhost-user", "guest")) else { return }; // vhost.2
         let Slot { op, status, written, bounce } = ring.end(head);
         if let (Op::Read, Some(guest), Outcome::Done) = (op, bounce, outcome) {
             let mut bytes = engine.memory(ticket).bytes();

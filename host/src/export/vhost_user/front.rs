@@ -20,13 +20,12 @@ use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front};
 use crate::export::hold::Report;
 use crate::export::present::{Fate, Present};
-use crate::export::service::{Client, Exports, Missed, Service};
+use crate::export::service::{Client, Exports, Missed};
 use crate::export::{Export, listen};
 use crate::kernel::ring::Completion;
 use crate::sync::lock;
 
 pub(crate) struct VhostUser {
-    service: Arc<Service>,
     /// The state that all workers share.
     common: Arc<GuestListeners>,
     /// The listeners that the kernel looks at: all of them, at the first worker.
@@ -50,19 +49,17 @@ pub(crate) struct VhostUser {
 impl VhostUser {
     /// No devices yet. The first worker accepts, for all.
     pub(crate) fn new(engine: &mut Engine, common: Arc<GuestListeners>) -> Self {
-        let service = Arc::clone(&common.service);
         let mut front = Self {
             listeners: BTreeMap::new(),
             devices: Slab::new(),
             touched: Vec::new(),
             watched: Vec::new(),
             reader: Reader::default(),
-            present: Present::new(&service.exports()),
+            present: Present::new(&common.service.exports()),
             waiting: Vec::new(),
             accept_again: BTreeMap::new(),
             draining: false,
-            holds: service.hold.is_on(),
-            service,
+            holds: common.service.hold.is_on(),
             common,
         };
         front.look_at_doors(engine);
@@ -157,12 +154,12 @@ impl VhostUser {
         fd: &OwnedFd,
         ask: impl FnOnce(&Rights<'_>, &Export) -> Option<T>,
     ) -> Option<(Arc<Export>, Peer, T)> {
-        let exports = self.service.exports();
+        let exports = self.common.service.exports();
         let export = exports.get(listener.export)?; // or it was removed meanwhile
         let mut peer = listen::peer(fd, listener.socket.name.clone());
         listen::learn_cgroup(fd.as_fd(), &exports.access, &mut peer);
         let Some(allowed) = ask(&exports.access.of(&peer), export) else {
-            self.service.tell_refused(&exports, &peer, &Missed::one(&export.name));
+            self.common.service.tell_refused(&exports, &peer, &Missed::one(&export.name));
             return None;
         };
         Some((Arc::clone(export), peer, allowed))
@@ -191,7 +188,7 @@ impl VhostUser {
             self.welcome(engine, listener, fd);
         } else {
             self.common.newcomers.send(target, Newcomer::New(listener, fd));
-            self.service.notifiers.wake(target, &mut engine.ring);
+            self.common.service.notifiers.wake(target, &mut engine.ring);
         }
     }
 
@@ -199,10 +196,10 @@ impl VhostUser {
         let entered = self.look_at(&listener, &fd, |rights, export| rights.enter(&export.name, &export.path));
         let Some((export, peer, let_in)) = entered else { return self.leave(engine.context, &listener) };
         let of = vec![("export", export.name.clone()), ("client", peer.shown.clone())];
-        self.service.events.tell("connected", of);
+        self.common.service.events.tell("connected", of);
         tracing::info!(export = export.name, client = peer.shown, "vhost-user: a front-end has connected");
         let number = self.join(engine.context, &export, peer.shown.clone(), SystemTime::now());
-        let request_max = self.service.limits.request_max.into();
+        let request_max = self.common.service.limits.request_max.into();
         let mut device = FrontEnd::new(&export, (peer, let_in), listener, number, Socket::new(fd), request_max);
         if self.draining {
             device.end(engine);
@@ -218,7 +215,7 @@ impl VhostUser {
     fn join(&mut self, worker: ContextId, export: &Arc<Export>, peer: String, since: SystemTime) -> usize {
         let number = self.devices.vacant_key();
         let client = Client { peer, export: Some(export.name.clone()), since, unsent: Arc::default() };
-        self.service.clients().insert((worker.0, CLIENTS + number), client);
+        self.common.service.clients().insert((worker.0, CLIENTS + number), client);
         self.present.join(export, number);
         number
     }
@@ -239,7 +236,7 @@ impl VhostUser {
     /// another one has is let go: it comes again.
     fn report(&self, context: ContextId) -> Report {
         let mut all = if context.0 == 0 { self.common.held()? } else { Vec::new() };
-        let clients = self.service.clients();
+        let clients = self.common.service.clients();
         for (number, device) in &self.devices {
             let since = clients.get(&(context.0, CLIENTS + number)).map(|client| client.since);
             let fail = |why| format!("a virtual machine at export {:?}: {why}", device.export.name);
@@ -375,8 +372,8 @@ impl Front for VhostUser {
                 let of = vec![("export", device.export.name.clone()), ("client", device.peer.shown.clone())];
                 self.present.leave(device.export.id, *number);
                 device.close(engine);
-                self.service.clients().remove(&(engine.context.0, CLIENTS + *number));
-                self.service.events.tell("left", of);
+                self.common.service.clients().remove(&(engine.context.0, CLIENTS + *number));
+                self.common.service.events.tell("left", of);
                 self.leave(engine.context, &listener);
                 return false;
             }
@@ -429,7 +426,8 @@ impl Clients for VhostUser {
 
     fn held(&mut self, engine: &mut Engine) -> Option<Report> {
         // hold.3
-        if !self.listeners.is_empty() || !self.service.hold.is_closed() || self.common.newcomers.has(engine.context) {
+        let common = &self.common;
+        if !self.listeners.is_empty() || !common.service.hold.is_closed() || common.newcomers.has(engine.context) {
             return None;
         }
         let mut still = true;
@@ -440,7 +438,7 @@ impl Clients for VhostUser {
     fn serve_on(&mut self, engine: &mut Engine) {
         self.holds = false;
         self.each(FrontEnd::serve_on);
-        if engine.context.0 == 0 && !self.service.draining.load(Ordering::Acquire) {
+        if engine.context.0 == 0 && !self.common.service.draining.load(Ordering::Acquire) {
             self.common.are_ours();
             self.look_at_doors(engine);
         }

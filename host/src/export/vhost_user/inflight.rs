@@ -40,7 +40,6 @@ pub(super) struct Inflight {
     // Goes before what it names is unmapped.
     _lent: Lent,
     map: MmapRegion,
-    file: Arc<std::fs::File>,
     queues: u16,
     size: u16,
 }
@@ -77,17 +76,15 @@ impl Inflight {
                 "the tables of {queues} rings of {size} take {bytes} bytes from {offset} on, and the file has {length}"
             ));
         }
-        let file = FileOffset::new(file, offset);
-        let kept = Arc::clone(file.arc());
-        let map = MmapRegion::from_file(file, bytes).map_err(|error| error.to_string())?;
+        let map = MmapRegion::from_file(FileOffset::new(file, offset), bytes).map_err(|error| error.to_string())?;
         let _lent = Lent::new(map.as_ptr(), map.size());
-        Ok(Self { _lent, map, file: kept, queues, size })
+        Ok(Self { _lent, map, queues, size })
     }
 
     /// The file that others keep, and in it the place, the number of rings and their size.
     pub(super) fn shared(&self) -> (BorrowedFd<'_>, (u64, u16, u16)) {
-        let start = self.map.file_offset().map_or(0, FileOffset::start);
-        (self.file.as_fd(), (start, self.queues, self.size))
+        let at = self.map.file_offset().expect("it is mapped from a file");
+        (at.file().as_fd(), (at.start(), self.queues, self.size))
     }
 
     /// Whether a ring of this size has a table.

@@ -30,7 +30,7 @@ use rustix::net::{SocketFlags, accept_with};
 use slab::Slab;
 
 use super::Completion;
-use crate::kernel::buffer::{Pool, RecvRing};
+use crate::kernel::buffer::RecvRing;
 use crate::kernel::call::{Call, Task, Work, read, result};
 use crate::kernel::helpers::{Done, Helpers, Job, Order};
 use crate::kernel::notify::Notifiers;
@@ -92,26 +92,6 @@ impl Poll {
             helped: Vec::with_capacity(256),
             events: Vec::with_capacity(256),
         })
-    }
-
-    pub(super) fn make_room_for_files(&self, _count: u32) -> io::Result<()> {
-        Ok(())
-    }
-
-    pub(super) fn unregister_files(&self) {}
-
-    pub(super) fn register_pool(&self, _pool: &Pool) {}
-
-    pub(super) fn is_fixed(&self, _pool: &Pool, _block: u16) -> bool {
-        false
-    }
-
-    pub(super) fn forget(&self, _block: u16) -> bool {
-        true
-    }
-
-    pub(super) fn pause(&self, _length: Duration, _data: u64) -> bool {
-        false
     }
 
     pub(super) fn set_file(&mut self, number: u32, fd: Option<RawFd>) {

@@ -10,7 +10,6 @@ use super::super::inflight::{self, Inflight};
 use super::super::memory::Shared;
 use super::super::proto::{self, Region, Request};
 use super::super::ring::Ring;
-use super::super::service::{Name, UserData};
 use super::super::socket::{Message, NoMessage, Socket};
 use super::FrontEnd;
 use super::vring::Vring;
@@ -206,10 +205,10 @@ impl FrontEnd {
     }
 
     fn set_kick(&mut self, engine: &mut Engine, ring: u32, fd: OwnedFd) -> Result<(), String> {
-        let device = self.number;
+        let event = self.event(ring as usize);
         let (number, vring) = self.vring(ring)?;
         is_event(&fd)?;
-        vring.kick.set(engine, UserData::Kick(Name { device, ring: number }), Some(fd));
+        vring.kick.set(engine, event, Some(fd));
         self.start(engine, number)
     }
 
@@ -236,9 +235,9 @@ impl FrontEnd {
 
     /// A ring takes nothing in any more; the front-end is answered when it has nothing under way (vhost.4).
     fn begin_to_stop(&mut self, engine: &mut Engine, ring: u32) -> Result<(), String> {
-        let device = self.number;
+        let event = self.event(ring as usize);
         let (number, vring) = self.vring(ring)?;
-        vring.kick.set(engine, UserData::Kick(Name { device, ring: number }), None);
+        vring.kick.set(engine, event, None);
         self.stopping = Some(number);
         Ok(())
     }
