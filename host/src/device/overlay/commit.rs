@@ -87,7 +87,7 @@ fn open_base(path: &Path) -> Result<(Below, Lower), String> {
     }
     if !is_top(&*file) {
         let metadata = file.handle().metadata().map_err(|error| error.to_string())?;
-        let below = Below::bare(Arc::clone(&file), &metadata, path);
+        let below = Below::bare(file.clone(), &metadata, path);
         let bare = Arc::clone(&file);
         let is = move || Ok(raw(&bare.handle().metadata()?, bare.facts().size));
         let lower = Lower::Bare { file, size: below.size, is: Box::new(is) };
