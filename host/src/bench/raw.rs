@@ -49,7 +49,7 @@ impl Raw {
     pub(super) fn new(file: File, memory: u64, engine: Kind) -> std::io::Result<Self> {
         let mut ring = Ring::new(engine, 1024, 8192, 64)?;
         ring.make_room_for_files(1)?;
-        ring.set_file(FILE, Some(file.handle().as_raw_fd()));
+        ring.set_file(FILE, Some(file.file.as_raw_fd()));
         let pool = Pool::new(memory, 64)?;
         ring.register_pool(&pool);
         Ok(Self { ring, pool, flights: Slab::with_capacity(1024), file, sleep: Sleep::new() })

@@ -348,6 +348,15 @@ impl Backing {
     }
 }
 
+/// A path as people write it; `needs`: the mistake where there is none.
+pub(super) fn path_of(text: &str, needs: impl FnOnce() -> String) -> Result<PathBuf, String> {
+    match text {
+        "" => Err(needs()),
+        _ if text.contains('\0') => Err("a path cannot contain a NUL character".into()),
+        _ => Ok(text.into()),
+    }
+}
+
 /// `MAIN,KEY=VALUE,…` of a kind, taken apart.
 pub(crate) struct Options<'a> {
     kind: &'static str,

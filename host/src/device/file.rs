@@ -82,7 +82,7 @@ use syntax::FileAccess;
 
 pub(crate) struct File {
     path: PathBuf,
-    file: fs::File,
+    pub(crate) file: fs::File,
     /// As it was last told to be: it only grows.
     size: AtomicU64,
     block: u32,
@@ -186,11 +186,6 @@ impl File {
             faults: Faults::default(),
             file,
         })
-    }
-
-    /// The file, for those who wait for it.
-    pub(crate) fn handle(&self) -> &fs::File {
-        &self.file
     }
 
     /// It is at another path from now on.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fairlift_core::{Duration, Errno, Op};
 
 use super::BeforeDevice;
-use crate::device::backing::{About, BackingKind, Outside, Sharing, Syntax};
+use crate::device::backing::{About, BackingKind, Outside, Sharing, Syntax, path_of};
 use crate::device::roots::Roots;
 use crate::device::{Backing, Device};
 
@@ -112,13 +112,10 @@ impl BackingKind for Faulty {
 /// Reads `RULES,inner=BACKING`: all that follows is the inner backing's. The rules themselves are read when it is known where they are.
 fn parse(text: &str, outside: &Outside) -> Result<Backing, String> {
     const FORM: &str = "fault:RULES,inner=BACKING, as in fault:rules.toml,inner=file:disk.img";
-    let Some((rules, inner)) = text.split_once(",inner=").filter(|(rules, _)| !rules.is_empty()) else {
-        return Err(format!("fault: needs a file with rules, and the backing that they are for: {FORM}"));
-    };
-    if rules.contains('\0') {
-        return Err("a path cannot contain a NUL character".into());
-    }
+    let needs = || format!("fault: needs a file with rules, and the backing that they are for: {FORM}");
+    let (rules, inner) = text.split_once(",inner=").ok_or_else(needs)?;
+    let path = path_of(rules, needs)?;
     let inner = Backing::parse(inner, outside).map_err(|why| format!("fault: inner: {why}"))?;
     let faults = Faults::default();
-    Ok(Faulty { name: format!("fault:{text}"), path: rules.into(), faults, inner }.into())
+    Ok(Faulty { name: format!("fault:{text}"), path, faults, inner }.into())
 }

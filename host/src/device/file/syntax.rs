@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::File;
-use crate::device::backing::{About, BackingKind, Forks, NowBase, Outside, Sharing, Syntax};
+use crate::device::backing::{About, BackingKind, Forks, NowBase, Outside, Sharing, Syntax, path_of};
 use crate::device::handed;
 use crate::device::roots::{Roots, directory_of};
 use crate::device::{Backing, Device};
@@ -152,11 +152,5 @@ fn parse(text: &str, _: &Outside) -> Result<Backing, String> {
         given.push(key);
         path = before;
     }
-    if path.is_empty() {
-        return Err("file: needs a path".into());
-    }
-    if path.contains('\0') {
-        return Err("a path cannot contain a NUL character".into());
-    }
-    Ok(FileAt { path: path.into(), access }.into())
+    Ok(FileAt { path: path_of(path, || "file: needs a path".into())?, access }.into())
 }

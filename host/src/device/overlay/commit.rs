@@ -86,10 +86,10 @@ fn open_base(path: &Path) -> Result<(Below, Lower), String> {
         return Err(foreign.to_owned());
     }
     if !is_top(&*file) {
-        let metadata = file.handle().metadata().map_err(|error| error.to_string())?;
-        let below = Below::bare(Arc::clone(&file), &metadata, path);
+        let metadata = file.file.metadata().map_err(|error| error.to_string())?;
+        let below = Below::bare(file.clone(), &metadata, path);
         let bare = Arc::clone(&file);
-        let is = move || Ok(raw(&bare.handle().metadata()?, bare.facts().size));
+        let is = move || Ok(raw(&bare.file.metadata()?, bare.facts().size));
         let lower = Lower::Bare { file, size: below.size, is: Box::new(is) };
         return Ok((below, lower));
     }

@@ -73,14 +73,15 @@ type OpenOnce<T> = LazyLock<Mutex<HashMap<BelowKey, Weak<T>>>>;
 /// Layers with all that is below them.
 static OPEN: OpenOnce<Below> = LazyLock::new(Mutex::default);
 
-/// Files, which several chains may have though they have nothing else in common: a top that was frozen lies in that of each of its forks.
-static FILES: OpenOnce<File> = LazyLock::new(Mutex::default);
+/// Files, which several chains may have though they have nothing else in common: a top that was frozen lies in that of each of its forks. When a
+/// second descriptor of one is closed, the process loses its lock (file.3).
+static FILES: OpenOnce<dyn Layer> = LazyLock::new(Mutex::default);
 
-fn there<T>(all: &OpenOnce<T>, key: &BelowKey) -> Option<Arc<T>> {
+fn there<T: ?Sized>(all: &OpenOnce<T>, key: &BelowKey) -> Option<Arc<T>> {
     lock(all).get(key).and_then(Weak::upgrade)
 }
 
-fn keep<T>(all: &OpenOnce<T>, key: BelowKey, one: &Arc<T>) {
+fn keep<T: ?Sized>(all: &OpenOnce<T>, key: BelowKey, one: &Arc<T>) {
     let mut all = lock(all);
     all.retain(|_, open| open.strong_count() > 0);
     all.insert(key, Arc::downgrade(one));
@@ -144,7 +145,7 @@ impl Below {
             Some(file) => file,
             None => {
                 let access = FileAccess { direct, ..FileAccess::default() };
-                let file = Arc::new(File::open(&place, access, true).map_err(of_base)?);
+                let file: Arc<dyn Layer> = Arc::new(File::open(&place, access, true).map_err(of_base)?);
                 keep(&FILES, key.clone(), &file);
                 file
             }
@@ -158,13 +159,15 @@ impl Below {
     }
 
     /// A top that was open becomes a base: others that lie over it find it by its file (make.2).
-    pub(super) fn known_as(self: &Arc<Self>, store: &dyn Store, direct: Direct) {
-        if let Some(Ok(metadata)) = store.file().map(fs::File::metadata) {
-            keep(&OPEN, (handed::of(&metadata), direct), self);
+    pub(super) fn known_as(self: &Arc<Self>, top: &Arc<dyn Layer>, direct: Direct) {
+        if let Some(Ok(metadata)) = top.file().map(fs::File::metadata) {
+            let key = (handed::of(&metadata), direct);
+            keep(&FILES, key.clone(), top);
+            keep(&OPEN, key, self);
         }
     }
 
-    pub(super) fn bare(file: Arc<File>, metadata: &fs::Metadata, path: &Path) -> Self {
+    pub(super) fn bare(file: Arc<dyn Layer>, metadata: &fs::Metadata, path: &Path) -> Self {
         let size = file.facts().size;
         let lowest = absolute(path).unwrap_or_else(|_| path.to_owned()).into();
         Self::base(file, raw(metadata, size), size, lowest)
@@ -191,7 +194,7 @@ impl Below {
         self.files.last().expect("there is a base").is
     }
 
-    fn over(file: Arc<File>, direct: Direct, roots: &Roots, depth: usize) -> Result<Self, String> {
+    fn over(file: Arc<dyn Layer>, direct: Direct, roots: &Roots, depth: usize) -> Result<Self, String> {
         let (header, _) = read_header(&*file)?;
         let below = Self::open(&header.base.at(), direct, roots, depth + 1)?;
         Self::on(file, &header, &below)

@@ -252,7 +252,7 @@ impl Overlay {
         assert!(self.pause.is_quiet(), "layers change while nothing is under way");
         let below = Arc::new(layers.frozen());
         layers.top.becomes_base(self.layered.base_direct != Direct::Off);
-        below.known_as(&*layers.top, self.layered.base_direct);
+        below.known_as(&layers.top, self.layered.base_direct);
         let path = header.base.path.clone();
         tracing::info!(top = %self.layered.top.display(), frozen = %path.display(), layers = below.files.len(), "forked");
         self.is_deep.store(below.files.len() >= DEPTH_MAX, Ordering::Release); // flatten.4

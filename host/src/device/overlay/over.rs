@@ -73,9 +73,12 @@ pub(super) fn take_on(overlay: &Overlay, says: &mut Record, bytes: &[u8]) -> Res
 mod tests {
     use std::os::fd::AsFd as _;
 
+    use fairlift_core::{ContextId, Tag};
+
     use super::*;
     use crate::config;
     use crate::device::handed::HandedFiles;
+    use crate::device::overlay::claims::MAP;
     use crate::device::overlay::flatten::rest_on_base;
     use crate::device::overlay::fork;
     use crate::device::overlay::format::data_offset;
@@ -168,6 +171,20 @@ mod tests {
         assert!(take_on(&new, &mut Record::default(), &bytes).is_err());
         let Err(why) = open(&directory, "base=base,top=c", &offered(&old)) else { panic!("it is made beside") };
         assert!(why.contains("is not there") && !directory.at("c").exists(), "{why}");
+    }
+
+    /// over.1: a flush that writes the map is under way, and was answered as timed out.
+    #[test]
+    fn a_map_that_is_being_written_is_not_told() {
+        let directory = Directory::new("over-timed-out");
+        let old = open(&directory, WORDS, &Roots::default()).unwrap();
+        for blocks in [MAP, 1..2] {
+            assert!(lock(&old.claims).claim(blocks.clone(), (ContextId(0), Tag(0))));
+            let why = tell(&old, &mut Record::default()).unwrap_err();
+            assert!(why.contains("timed out"), "{why}");
+            lock(&old.claims).release(&blocks);
+        }
+        assert!(tell(&old, &mut Record::default()).is_ok());
     }
 
     /// over.3

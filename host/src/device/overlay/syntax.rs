@@ -9,7 +9,7 @@ use fairlift_core::units::{parse_capacity, show_size};
 use super::Overlay;
 use super::format::{Base, Fingerprint};
 pub use crate::device::backing::BaseAt;
-use crate::device::backing::{About, BackingKind, Forks, NowBase, OfExport, Outside, Sharing, Syntax};
+use crate::device::backing::{About, BackingKind, Forks, NowBase, OfExport, Outside, Sharing, Syntax, path_of};
 use crate::device::file::syntax::{Direct, FileAccess};
 use crate::device::kinds::Qcow2;
 use crate::device::roots::{Roots, directory_of};
@@ -187,10 +187,8 @@ fn parse(text: &str, outside: &Outside) -> Result<Backing, String> {
         }
     }
     let [base, top, ephemeral, size, direct, base_direct] = values;
-    let path = |key: &str, value: Option<String>| match value {
-        Some(path) if path.is_empty() => Err(format!("overlay: {key} needs a path: {FORM}")),
-        Some(path) if path.contains('\0') => Err("a path cannot contain a NUL character".into()),
-        other => Ok(other.map(PathBuf::from)),
+    let path = |key: &str, value: Option<String>| {
+        value.map(|path| path_of(&path, || format!("overlay: {key} needs a path: {FORM}"))).transpose()
     };
     let (top, ephemeral, base) = (path("top", top)?, path("ephemeral", ephemeral)?, path("base", base)?);
     let is_ephemeral = ephemeral.is_some();

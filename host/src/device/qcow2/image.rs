@@ -118,11 +118,11 @@ impl Chain<'_> {
         let place = self.roots.place(path)?;
         let access = FileAccess { direct: Direct::Off, is_raw: true, ..FileAccess::default() };
         let file = File::open(&place, access, true)?;
-        let which = |file: &File| file.handle().metadata().map(|metadata| handed::of(&metadata)).ok();
+        let which = |file: &File| file.file.metadata().map(|metadata| handed::of(&metadata)).ok();
         if self.files.iter().any(|above| which(above) == which(&file)) {
             return Err("is in its chain twice".into());
         }
-        if !lock_against_qemu(file.handle()) {
+        if !lock_against_qemu(&file.file) {
             return Err("is being written by QEMU: have it stop, or take a copy".into());
         }
         let file = Arc::new(file);
@@ -133,7 +133,7 @@ impl Chain<'_> {
     fn qcow2(&mut self, path: &Path) -> Result<FormatAccess<ChainFile>, String> {
         let file = self.file(path)?;
         let mut bytes = [0; BYTES];
-        let read = FileExt::read_at(file.handle(), &mut bytes, 0).map_err(|error| error.to_string())?;
+        let read = FileExt::read_at(&file.file, &mut bytes, 0).map_err(|error| error.to_string())?;
         let head = Head::read(&bytes[..read], path)?;
         self.memory += head.memory;
         if self.memory > MEMORY_MAX {
@@ -251,7 +251,7 @@ impl Device for QcowImage {
     }
 
     fn stamps(&self) -> io::Result<Vec<Stamp>> {
-        self.files.iter().map(|file| Ok(stamp(&file.handle().metadata()?, file.facts().size))).collect()
+        self.files.iter().map(|file| Ok(stamp(&file.file.metadata()?, file.facts().size))).collect()
     }
 
     fn failed(&self, op: Op, errno: Errno) {

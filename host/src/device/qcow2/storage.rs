@@ -62,7 +62,7 @@ impl Storage for ChainFile {
         for mut piece in pieces.into_inner() {
             let within = self.file.facts().size.saturating_sub(at).min(piece.len() as u64) as usize;
             let (there, beyond) = piece.split_at_mut(within);
-            self.file.handle().read_exact_at(there, at).map_err(|error| match error.kind() {
+            self.file.file.read_exact_at(there, at).map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), format!("{self} is shorter than it was")),
                 _ => error,
             })?;

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::device::backing::{About, BackingKind, Outside, Sharing, Syntax};
+use crate::device::backing::{About, BackingKind, Outside, Sharing, Syntax, path_of};
 use crate::device::roots::Roots;
 use crate::device::{Backing, Device, Layer};
 
@@ -69,11 +69,7 @@ fn opened(path: &Path, _roots: &Roots) -> Result<Arc<dyn Layer>, String> {
 }
 
 fn parse(text: &str, _: &Outside) -> Result<Backing, String> {
-    match text {
-        "" => Err("qcow2: needs a path: qcow2:PATH".into()),
-        _ if text.contains('\0') => Err("a path cannot contain a NUL character".into()),
-        _ => Ok(Qcow2 { path: text.into() }.into()),
-    }
+    Ok(Qcow2 { path: path_of(text, || "qcow2: needs a path: qcow2:PATH".into())? }.into())
 }
 
 #[cfg(test)]

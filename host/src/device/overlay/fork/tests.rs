@@ -111,6 +111,28 @@ fn forks_see_what_was_before_them_and_nothing_of_each_other() {
     assert!(why.contains("opened for writing since"), "{why}");
 }
 
+/// make.2: a second descriptor would take the process's lock with it when it is closed.
+#[test]
+fn a_frozen_top_stays_locked_though_what_first_lay_over_it_is_gone() {
+    let directory = Directory::new("fork-locked");
+    let alice = overlay(&directory, "base=base,top=a").unwrap();
+    put(&alice, 1, 11);
+    frozen(&alice).unwrap();
+    let bob = overlay(&directory, "base=a.1,top=b").unwrap();
+    put(&bob, 2, 22);
+    frozen(&bob).unwrap();
+    drop(alice);
+    let number = format!(":{} ", fs::metadata(directory.at("a.1")).unwrap().ino());
+    let is_locked = || {
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().any(|line| line.contains("POSIX") && line.contains(&number))
+    };
+    assert!(is_locked());
+    drop(overlay(&directory, "base=a.1,top=c").unwrap());
+    assert!(is_locked(), "bob lies over it still");
+    assert_eq!((get(&bob, 1), get(&bob, 2)), (11, 22));
+}
+
 /// shift.2: a disk ends where it did, whatever it is put over: a larger one over it has zeroes from there on, also once it is flattened.
 #[test]
 fn a_larger_disk_over_a_top_has_zeroes_beyond_it_though_that_lies_over_a_longer_image() {
