@@ -647,9 +647,8 @@ impl DiskHandle {
     fn let_go(&mut self, ring: &mut Ring) -> bool {
         let mut all = true;
         for index in 0..self.held.len() {
-            let device = self.places.get(index).and_then(|place| place.device.as_ref());
             let Some((held, file)) = &self.held[index] else { continue };
-            if device.is_some_and(|device| Arc::ptr_eq(device, held)) {
+            if self.places.get(index).is_some_and(|place| place.has(held)) {
                 continue;
             }
             self.lanes[index].leave();
