@@ -91,13 +91,14 @@ pub(super) struct Divided {
 struct PoolGroup<'a> {
     path: &'a str,
     above: usize,
-    settings: Option<(u64, &'a str, Settings)>,
+    settings: Option<Settings>,
     differs: bool,
     /// Each gateway's figures, in their order.
     reports: Vec<Option<&'a GroupReport>>,
     /// Its own streams' due at each gateway.
     due: Vec<f64>,
-    node: u32,
+    /// `None`: nothing is asked for.
+    node: Option<u32>,
 }
 
 /// The groups that are told of and those above them, each after the one above it; the root is the first.
@@ -121,13 +122,12 @@ fn rows<'a>(members: &[Member<'a>]) -> Vec<PoolGroup<'a>> {
             let above = path.rfind('/').map_or("/", |end| &path[..end.max(1)]);
             let present = || reports.iter().zip(members).filter_map(|(one, member)| Some((one.as_ref()?, member.name)));
             // division.6
-            let settings = present()
-                .map(|(one, name)| (one.settings.changed, name, one.settings))
-                .max_by_key(|(changed, name, _)| (*changed, *name));
-            let is_other = |one: &GroupReport| settings.is_some_and(|(.., newest)| !same(&newest, &one.settings));
+            let newest = present().max_by_key(|(one, name)| (one.settings.changed, *name));
+            let settings = newest.map(|(one, _)| one.settings);
+            let is_other = |one: &GroupReport| settings.is_some_and(|newest| !same(&newest, &one.settings));
             let differs = present().any(|(one, _)| is_other(one));
             let above = places.get(above).copied().unwrap_or(0);
-            PoolGroup { path, above, settings, differs, reports, due: vec![0.0; members.len()], node: 0 }
+            PoolGroup { path, above, settings, differs, reports, due: vec![0.0; members.len()], node: None }
         })
         .collect()
 }
@@ -178,7 +178,7 @@ pub(super) fn divide(members: &[Member<'_>], own: usize) -> Divided {
     let due_here = with_below(&rows, |row| row.due[own]);
     let of_whole = |amount: f64| if whole > 0.0 { amount / whole } else { 0.0 };
     let groups = rows.iter().enumerate().filter_map(|(at, row)| {
-        let (.., settings) = row.settings?;
+        let settings = row.settings?;
         let there = row.reports.iter().flatten().count();
         let part = match due_here[at] / due_all[at] {
             // It may begin here at any moment, and then has its part as if it had been there.
@@ -232,31 +232,31 @@ fn entitle(rows: &mut [PoolGroup<'_>], whole: f64) {
     entitlement.clear();
     let above: Vec<(GroupId, u32)> = rows
         .iter()
-        .map(|row| (GroupId(row.above as u16), row.settings.map_or(100, |(.., settings)| settings.weight.into())))
+        .map(|row| (GroupId(row.above as u16), row.settings.map_or(100, |settings| settings.weight.into())))
         .collect();
     let mut has_below = vec![false; rows.len()];
     rows.iter().enumerate().skip(1).for_each(|(_, row)| has_below[row.above] = true);
-    let is_active: Vec<bool> =
-        rows.iter().map(|row| row.any(|report| report.served > 0.0 || report.waits || report.held)).collect();
-    for at in (0..rows.len()).filter(|at| is_active[*at]) {
-        let own = (at == 0 || has_below[at]).then_some(OWN);
-        rows[at].node = entitlement.add(GroupId(at as u16), own, |id| above[usize::from(id.0)]);
+    for at in 0..rows.len() {
+        if rows[at].any(|report| report.served > 0.0 || report.waits || report.held) {
+            let own = (at == 0 || has_below[at]).then_some(OWN);
+            rows[at].node = Some(entitlement.add(GroupId(at as u16), own, |id| above[usize::from(id.0)]));
+        }
     }
     entitlement.clear_demands();
-    for row in rows.iter().zip(&is_active).filter_map(|(row, is)| is.then_some(row)) {
+    for (node, row) in rows.iter().filter_map(|row| Some((row.node?, row))) {
         let served = row.sum(|report| report.served);
-        let bounds = row.settings.map(|(.., settings)| settings.bounds).unwrap_or_default();
+        let bounds = row.settings.map(|settings| settings.bounds).unwrap_or_default();
         let done = |rate| row.sum(|report| report.rates[rate]);
         let most = times(&bounds.ceiling.max, done, f64::min).map_or(f64::INFINITY, |times| served * times.max(1.0));
         let waits = row.any(|report| report.waits);
-        entitlement.demand(row.node, if waits { most.min(whole) } else { served });
+        entitlement.demand(node, if waits { most.min(whole) } else { served });
     }
     // A floor is that of all below the group, too.
     let served = with_below(rows, |row| row.sum(|report| report.served));
     let done: [_; Rate::COUNT] =
         core::array::from_fn(|rate| with_below(rows, |row| row.sum(|report| report.rates[rate])));
     for (at, row) in rows.iter().enumerate() {
-        let Some((.., settings)) = row.settings else { continue };
+        let Some(settings) = row.settings else { continue };
         let Some(node) = entitlement.of_group(GroupId(at as u16)) else { continue };
         if let Some(times) = times(&settings.bounds.floor, |rate| done[rate][at], f64::max) {
             entitlement.floor(node, (served[at] * times).min(whole));
@@ -264,8 +264,8 @@ fn entitle(rows: &mut [PoolGroup<'_>], whole: f64) {
     }
     entitlement.add_up();
     entitlement.divide(whole);
-    for row in rows.iter_mut().zip(is_active).filter_map(|(row, is)| is.then_some(row)) {
-        let due = entitlement.part(row.node);
+    for (node, row) in rows.iter_mut().filter_map(|row| Some((row.node?, row))) {
+        let due = entitlement.part(node);
         row.due = row.part_at_gateways().into_iter().map(|part| part * due).collect();
     }
 }
@@ -293,7 +293,7 @@ fn depth(members: &[Member<'_>], own: usize, due: &[f64]) -> f64 {
 /// division.5: the part of its ceiling that a group has at a gateway.
 fn ceiling(rows: &[PoolGroup<'_>], at: usize, members: usize, own: usize) -> f64 {
     let row = &rows[at];
-    let Some((.., settings)) = row.settings else { return 1.0 };
+    let Some(settings) = row.settings else { return 1.0 };
     let max = &settings.bounds.ceiling.max;
     if max.is_none() {
         return 1.0;

@@ -9,7 +9,7 @@
 //! blocks.2  Nobody keeps account of a disk's writes before a client first writes a part of a block there: until then, writes of whole
 //!           blocks cost nothing. From then on each worker first lets end what the disk's queue has of it, and then claims blocks for each
 //!           write. The first part is written when all workers do so that have clients here; a worker whose first client comes later does
-//!           so from the start.
+//!           so from the start. Where a request took too long and is still in the device, parts wait for its end, and nothing else does.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -27,13 +27,8 @@ impl Disks {
     /// Gives a group other bounds, on all disks; workers are to be woken then.
     pub(crate) fn set_bounds(&self, now: Instant, id: GroupId, bounds: &Bounds) {
         let mut all = lock(&self.bounds);
-        let (bound, is_same_budget) = Bound::new(now, bounds, all.remove(&id).unwrap_or_default().of_queue.budget);
-        for (_, disk) in self.all() {
-            disk.set_bound(now, id, &bound);
-            if is_same_budget {
-                disk.ceiling_changed(now, id);
-            }
-        }
+        let (bound, goes_on) = Bound::new(now, bounds, all.remove(&id).unwrap_or_default().of_queue.budget);
+        self.all().iter().for_each(|(_, disk)| disk.set_bound(now, id, &bound, goes_on));
         if bound != Bound::default() {
             all.insert(id, bound);
         }
@@ -78,7 +73,7 @@ impl Disks {
     /// Puts a disk (`None`: nothing) at a number, which is at most the next one; workers are to be woken then.
     pub(crate) fn set(&self, number: usize, disk: Option<Arc<Disk>>) {
         if let Some(disk) = &disk {
-            lock(&self.bounds).iter().for_each(|(id, bound)| disk.set_bound(Instant::ZERO, *id, bound));
+            lock(&self.bounds).iter().for_each(|(id, bound)| disk.set_bound(Instant::ZERO, *id, bound, false));
         }
         let mut list = lock(&self.list);
         match list.get_mut(number) {

@@ -37,7 +37,7 @@ use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::{Ring, Source};
 use crate::kernel::ticket::{Memory, Part, Ticket, Tickets};
 use handles::DiskHandles;
-use read_modify_write::{Claims, changes};
+use read_modify_write::{Claims, Settling, changes};
 pub(crate) use stuck::LOOK;
 use stuck::Still;
 
@@ -62,8 +62,7 @@ struct DiskHandle {
     peeks: bool,
     /// Writes claim their blocks ([`blocks`](super::blocks)).
     claims: bool,
-    /// They do so when what the queue has has ended.
-    settling: bool,
+    settling: Settling,
     /// Steps of requests that the ring or helpers have done since the last turn.
     completed: Vec<Completed>,
     /// Places whose lanes were told to look, since the last turn.
@@ -490,7 +489,7 @@ impl Engine {
         queue_io.full = false;
         queue_io.tell_replies(&mut queue);
         match handle.handover {
-            _ if handle.settling => queue_io.take_back(&mut queue, now, self.context),
+            _ if handle.settling == Settling::Waits => queue_io.take_back(&mut queue, now, self.context),
             Handover::Open => queue_io.submit(&mut queue, now, &mut self.news),
             Handover::Frozen | Handover::Arrived => queue_io.take_back(&mut queue, now, self.context), // handover.6
         }
@@ -527,8 +526,8 @@ impl Engine {
             self.mark(number); // what it could not let go, it can now
             return;
         }
-        if handle.settling && handle.queue_io.open == 0 {
-            return self.settled(number);
+        if handle.settling != Settling::Done {
+            return self.settle(number); // it has something in the queue, or is turned again
         }
         if handle.handover == Handover::Frozen && handle.queue_io.is_out() {
             handle.handover = Handover::Arrived;
@@ -603,7 +602,7 @@ impl DiskHandle {
             timed: Vec::new(),
             peeks: false,
             claims,
-            settling: false,
+            settling: Settling::Done,
             lanes: Vec::new(),
             held: Vec::new(),
             completed: Vec::with_capacity(depth.into()),
@@ -648,9 +647,8 @@ impl DiskHandle {
     fn let_go(&mut self, ring: &mut Ring) -> bool {
         let mut all = true;
         for index in 0..self.held.len() {
-            let device = self.places.get(index).and_then(|place| place.device.as_ref());
             let Some((held, file)) = &self.held[index] else { continue };
-            if device.is_some_and(|device| Arc::ptr_eq(device, held)) {
+            if self.places.get(index).is_some_and(|place| place.has(held)) {
                 continue;
             }
             self.lanes[index].leave();
@@ -699,7 +697,7 @@ impl DiskHandle {
     /// How it stands with its queue, for the log.
     fn state(&self) -> &'static str {
         match self.handover {
-            _ if self.settling => "settling blocks",
+            _ if self.settling == Settling::Waits => "settling blocks",
             Handover::Open => "open",
             Handover::Frozen => "frozen for another scheduler",
             Handover::Arrived => "waits for other workers",

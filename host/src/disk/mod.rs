@@ -306,8 +306,7 @@ impl Disk {
     }
 
     pub(crate) fn place_of(&self, device: &Arc<dyn Device>) -> Option<Place> {
-        let here = |place: &&Place| place.device.as_ref().is_some_and(|there| Arc::ptr_eq(there, device));
-        self.places().iter().find(here).cloned()
+        self.places().iter().find(|place| place.has(device)).cloned()
     }
 
     /// Whether no device is on it, and none has been whose last requests are still under way.
@@ -342,9 +341,7 @@ impl Disk {
     pub(crate) fn remove(&self, device: &Arc<dyn Device>) {
         let mut state = self.state();
         let mut places = state.places.to_vec();
-        for place in &mut places {
-            place.device.take_if(|there| Arc::ptr_eq(there, device));
-        }
+        places.iter_mut().filter(|place| place.has(device)).for_each(|place| place.device = None);
         state.places = places.into();
         self.moved();
     }
@@ -366,8 +363,7 @@ impl Disk {
     pub(crate) fn grown(&self, device: &Arc<dyn Device>) {
         let mut state = self.state();
         let mut places = state.places.to_vec();
-        let here = |place: &&mut Place| place.device.as_ref().is_some_and(|there| Arc::ptr_eq(there, device));
-        let place = places.iter_mut().find(here).expect("an export that grows is on its disk");
+        let place = places.iter_mut().find(|place| place.has(device)).expect("an export that grows is on its disk");
         place.facts = device.facts();
         assert!(place.facts.limits.capacity <= place.room, "it has grown into the next place");
         let limits = limits(&places);
@@ -408,8 +404,9 @@ impl Disk {
         }
     }
 
-    /// Binds a group, or does so no more; one that it does not have yet, once that comes.
-    fn set_bound(&self, now: Instant, id: GroupId, bound: &Bound) {
+    /// Binds a group, or does so no more; one that it does not have yet, once that comes. `goes_on`: its ceiling is another one with the
+    /// budget of the one before, and what waits for it may go earlier.
+    fn set_bound(&self, now: Instant, id: GroupId, bound: &Bound, goes_on: bool) {
         let mut state = self.state();
         let before = match *bound == Bound::default() {
             true => state.bounds.remove(&id),
@@ -418,11 +415,9 @@ impl Disk {
         if before.unwrap_or_default() != *bound {
             state.all().for_each(|queues| queues.bind(now, id, bound));
         }
-    }
-
-    /// The ceiling of a group has changed: what waits for it may go earlier.
-    fn ceiling_changed(&self, now: Instant, id: GroupId) {
-        self.state().each().for_each(|mut queue| queue.ceilings().look_again(now, id));
+        if goes_on {
+            state.each().for_each(|mut queue| queue.ceilings().look_again(now, id));
+        }
     }
 
     /// Removes a group, unless streams or groups are in it still; whether it went.

@@ -54,6 +54,11 @@ impl Place {
         }
     }
 
+    /// Whether a device is there.
+    pub(crate) fn has(&self, device: &Arc<dyn Device>) -> bool {
+        self.device.as_ref().is_some_and(|there| Arc::ptr_eq(there, device))
+    }
+
     /// The first sector that is not its own.
     pub(super) fn end(&self) -> u64 {
         (self.start.0 + self.room + GAP).next_multiple_of(GAP)
@@ -101,23 +106,21 @@ pub(super) fn limits(places: &[Place]) -> Limits {
 ///
 /// Devices start on multiples of [`GAP`], and a line every `a` sectors is one every `b` as well if `b` divides `a`: so a common divisor
 /// keeps everybody's blocks and boundaries. An export refuses operations that its device lacks.
-fn common(mut devices: impl Iterator<Item = Limits>, capacity: u64) -> Limits {
-    let Some(first) = devices.next() else { return Limits::new(capacity) };
+fn common(devices: impl Iterator<Item = Limits>, capacity: u64) -> Limits {
     let least = |a: u64, b: u64| if a == 0 || b == 0 { a.max(b) } else { a.min(b) };
-    let (limits, many) = devices.fold((first, false), |(one, _), two| {
-        let both = Limits {
-            capacity,
-            block: gcd(one.block.into(), two.block.into()) as u32,
-            rw_max: one.rw_max.min(two.rw_max),
-            discard_max: least(one.discard_max, two.discard_max),
-            write_zeroes_max: least(one.write_zeroes_max, two.write_zeroes_max),
-            segments_max: one.segments_max.min(two.segments_max),
-            boundary: gcd(one.boundary, two.boundary),
-        };
-        (both, true)
-    });
-    let boundary = if many && limits.boundary != 0 { gcd(limits.boundary, GAP) } else { limits.boundary };
-    Limits { capacity, boundary, ..limits }
+    let both = |one: Limits, two: Limits| Limits {
+        capacity,
+        block: gcd(one.block.into(), two.block.into()) as u32,
+        rw_max: one.rw_max.min(two.rw_max),
+        discard_max: least(one.discard_max, two.discard_max),
+        write_zeroes_max: least(one.write_zeroes_max, two.write_zeroes_max),
+        segments_max: one.segments_max.min(two.segments_max),
+        boundary: match gcd(one.boundary, two.boundary) {
+            0 => 0,
+            boundary => gcd(boundary, GAP),
+        },
+    };
+    devices.reduce(both).map_or(Limits::new(capacity), |limits| Limits { capacity, ..limits })
 }
 
 /// The largest number that divides both; 0 counts as divisible by all.

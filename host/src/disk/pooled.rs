@@ -54,11 +54,8 @@ impl Disk {
         if before.bounds() == *bounds && own.is_some() == before.of_queue.budget.is_some() {
             return;
         }
-        let (bound, is_same_budget) = Bound::new(now, bounds, own);
-        self.set_bound(now, id, &bound);
-        if is_same_budget {
-            self.ceiling_changed(now, id);
-        }
+        let (bound, goes_on) = Bound::new(now, bounds, own);
+        self.set_bound(now, id, &bound, goes_on);
     }
 }
 

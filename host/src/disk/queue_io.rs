@@ -1,6 +1,6 @@
 //! Queue I/O: what goes between a worker and the queue of a disk in one turn.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use fairlift_core::queue::Segment;
 use fairlift_core::stats::Stats;
@@ -21,8 +21,8 @@ pub(super) struct QueueIo {
     pub(super) streams: Slab<Member>,
     /// Bios in the queue that have not ended, or whose memory is not free.
     pub(super) open: u32,
-    /// Those of them that took too long: their clients were told, and the device still has them.
-    pub(super) timed_out: usize,
+    /// The tickets of those that took too long: their clients were told, and the device still has them.
+    pub(super) timed_out: BTreeSet<usize>,
     /// Requests of the queue that the devices have. A flush among them is nobody's once all that waited for it were told that it took too long.
     pub(super) in_devices: usize,
     /// How much of the queue's news was taken.
@@ -211,12 +211,12 @@ impl QueueIo {
                     (token.0 as usize, News::Ended(outcome))
                 }
                 Finished::TimedOut(token) => {
-                    self.timed_out += 1;
+                    self.timed_out.insert(token.0 as usize);
                     (token.0 as usize, News::TimedOut)
                 }
                 Finished::Released(token) => {
                     self.open -= 1;
-                    self.timed_out -= 1;
+                    self.timed_out.remove(&(token.0 as usize));
                     (token.0 as usize, News::Released)
                 }
             });

@@ -95,16 +95,9 @@ impl Before {
     fn since(&self, before: &Self, costs: Option<(Model, f64)>, seconds: f64, settings: Settings) -> Counted {
         let of = |write: bool| {
             let ops = Op::ALL.into_iter().filter(|op| op.has_payload() && (*op != Op::Read) == write);
-            ops.fold(Counters::default(), |sum, op| {
-                let more = self.stats.of(op).since(&before.stats.of(op));
-                Counters {
-                    ops: sum.ops + more.ops,
-                    bytes: sum.bytes + more.bytes,
-                    merges: sum.merges + more.merges,
-                    near: sum.near + more.near,
-                    ..sum
-                }
-            })
+            let mut sum = Counters::default();
+            ops.for_each(|op| sum.add(&self.stats.of(op).since(&before.stats.of(op))));
+            sum
         };
         let done = [of(false), of(true)];
         let cache = self.stats.cache.since(&before.stats.cache);

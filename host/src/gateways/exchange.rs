@@ -101,7 +101,7 @@ impl Exchange {
         let (mut later, mut patience) = (Duration::ZERO, PERIOD); // exchange.2
         loop {
             if let Some(config) = in_force() {
-                self.tell(&config, later);
+                self.tell(&config);
             }
             if stops(later) {
                 break;
@@ -148,8 +148,8 @@ impl Exchange {
         self.silent += 1;
     }
 
-    /// A period is over: leaves a report of it, and has all read so much later.
-    fn tell(&mut self, config: &Config, later: Duration) {
+    /// A period is over: leaves a report of it.
+    fn tell(&mut self, config: &Config) {
         let now = clock::now();
         let seconds = (now.since(self.looked).as_nanos() as f64 / 1e9).max(1e-3);
         let mut counters = std::collections::BTreeMap::new();
@@ -165,7 +165,7 @@ impl Exchange {
             known.pool.latencies(&self.disk.missed_by_path(now));
         }
         known.pool.count(&counted, self.disk.depth().into());
-        self.mail.begin(known.pool.report().write().into_bytes(), later);
+        self.mail.begin(known.pool.report().write().into_bytes());
     }
 
     fn turn(&mut self, disks: &Disks) {

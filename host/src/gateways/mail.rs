@@ -1,7 +1,7 @@
 //! Mail: the thread that writes and reads reports, so that a carrier that hangs stops nobody else (exchange.1).
 //!
-//! In a round a report is written, and all are read. Where it could not be written nothing is heard: others do not hear of this gateway then,
-//! and it is not to go by their reports (gateway.3).
+//! In a round a report is written, and all are read later. Where it could not be written nothing is heard: others do not hear of this gateway
+//! then, and it is not to go by their reports (gateway.3).
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -14,53 +14,62 @@ type Heard = io::Result<Reports>;
 type Reports = Vec<(String, Vec<u8>)>;
 
 pub(super) struct Mail {
-    /// A report, and how long after it all are read.
-    rounds: Sender<(Vec<u8>, Duration)>,
+    /// A report to be written; `None`: all are to be read.
+    work: Sender<Option<Vec<u8>>>,
     heard: Receiver<Heard>,
-    is_under_way: bool,
+    is_reading: bool,
     /// The end of a round that came after it was waited for.
     late: Option<Heard>,
 }
 
 impl Mail {
     pub(super) fn new(gateway: &str, carrier: Box<dyn Carrier>) -> io::Result<Self> {
-        let (rounds, work) = mpsc::channel();
+        let (work, asked) = mpsc::channel();
         let (tell, heard) = mpsc::channel();
         let gateway = gateway.to_owned();
-        thread::Builder::new().name("reports".into()).spawn(move || carry(carrier, &gateway, &work, &tell))?;
-        Ok(Self { rounds, heard, is_under_way: false, late: None })
+        thread::Builder::new().name("reports".into()).spawn(move || carry(carrier, &gateway, &asked, &tell))?;
+        Ok(Self { work, heard, is_reading: false, late: None })
     }
 
-    /// Leaves this gateway's report, has all read so much later, and does not wait for it. Where the last round has not ended it is left
-    /// out: the carrier hangs, and there would be ever more of them.
-    pub(super) fn begin(&mut self, report: Vec<u8>, later: Duration) {
+    /// Leaves this gateway's report, and does not wait for it. Where the last round has not ended it is left out: the carrier hangs, and
+    /// there would be ever more of them.
+    pub(super) fn begin(&mut self, report: Vec<u8>) {
         self.late = self.heard.try_recv().ok();
-        if !self.is_under_way || self.late.is_some() {
-            self.is_under_way = self.rounds.send((report, later)).is_ok();
+        self.is_reading &= self.late.is_none();
+        if !self.is_reading {
+            _ = self.work.send(Some(report)); // `hear` finds out that the thread has ended
         }
     }
 
-    /// All reports, for which it waits so long. Where a carrier takes longer, those of the round before, if they have come since.
+    /// Has all reports read, and waits so long for them. Where a carrier takes longer, those of the round before, if they have come since.
     pub(super) fn hear(&mut self, patience: Duration) -> Result<Heard, RecvTimeoutError> {
+        if !self.is_reading {
+            self.is_reading = self.work.send(None).is_ok();
+        }
         let heard = self.heard.recv_timeout(patience);
-        self.is_under_way &= heard.is_err();
+        self.is_reading &= heard.is_err();
         heard.or_else(|error| self.late.take().ok_or(error))
     }
 
     /// Leaves the last report, and waits for so long until all is done.
     pub(super) fn end(self, report: Vec<u8>, patience: Duration) {
-        let _ = self.rounds.send((report, Duration::ZERO));
-        drop(self.rounds);
+        let _ = self.work.send(Some(report));
+        drop(self.work);
         while self.heard.recv_timeout(patience).is_ok() {}
     }
 }
 
-fn carry(mut carrier: Box<dyn Carrier>, gateway: &str, work: &Receiver<(Vec<u8>, Duration)>, tell: &Sender<Heard>) {
-    for (report, later) in work {
-        let written = carrier.write(gateway, &report);
-        thread::sleep(later);
-        if tell.send(written.and_then(|()| carrier.read())).is_err() {
-            return;
+fn carry(mut carrier: Box<dyn Carrier>, gateway: &str, asked: &Receiver<Option<Vec<u8>>>, tell: &Sender<Heard>) {
+    let mut written = Ok(());
+    for report in asked {
+        match report {
+            Some(report) => written = carrier.write(gateway, &report),
+            None => {
+                let written = std::mem::replace(&mut written, Ok(()));
+                if tell.send(written.and_then(|()| carrier.read())).is_err() {
+                    return;
+                }
+            }
         }
     }
 }
@@ -109,14 +118,14 @@ mod tests {
     fn a_slow_carrier_is_heard_of_a_period_later_and_a_report_is_left_where_something_came() {
         let (go, waits) = mpsc::channel();
         let mut mail = Mail::new("gw1", Box::new(Slow(Memory(Arc::default()), waits))).unwrap();
-        mail.begin(b"first".to_vec(), Duration::ZERO);
+        mail.begin(b"first".to_vec());
         assert!(mail.hear(Duration::ZERO).is_err(), "nothing has come yet");
-        mail.begin(b"left out".to_vec(), Duration::ZERO);
+        mail.begin(b"left out".to_vec());
         assert!(mail.hear(Duration::ZERO).is_err());
         go.send(()).unwrap();
         let heard = |mail: &mut Mail| {
             let mut looks = (0..60_000).map(|_| {
-                mail.begin(b"next".to_vec(), Duration::ZERO);
+                mail.begin(b"next".to_vec());
                 mail.hear(Duration::from_millis(1))
             });
             looks.find_map(Result::ok).expect("it comes within a minute").unwrap()
@@ -132,7 +141,7 @@ mod tests {
         let there = Arc::new(Mutex::new(Vec::new()));
         let mut mail = Mail::new("gw1", Box::new(Memory(Arc::clone(&there)))).unwrap();
         let mut round = |report: &[u8]| {
-            mail.begin(report.to_vec(), Duration::ZERO);
+            mail.begin(report.to_vec());
             mail.hear(LONG).unwrap()
         };
         assert_eq!(round(b"own").unwrap(), [("gw1".to_owned(), b"own".to_vec())]);
@@ -142,5 +151,16 @@ mod tests {
         assert_eq!(round(b"own").unwrap().len(), 4);
         mail.end(b"last".to_vec(), LONG);
         assert_eq!(there.lock().unwrap()[4], ("gw1".to_owned(), b"last".to_vec()));
+    }
+
+    /// exchange.4: the time until reports are read passes at the exchange, and none of it before the last report.
+    #[test]
+    fn the_last_report_does_not_wait_until_others_are_to_be_read() {
+        let there = Arc::new(Mutex::new(Vec::new()));
+        let (_go, waits) = mpsc::channel();
+        let mut mail = Mail::new("gw1", Box::new(Slow(Memory(Arc::clone(&there)), waits))).unwrap();
+        mail.begin(b"own".to_vec());
+        mail.end(b"last".to_vec(), LONG);
+        assert_eq!(there.lock().unwrap()[1], ("gw1".to_owned(), b"last".to_vec()));
     }
 }

@@ -262,9 +262,7 @@ impl Shared {
         if !state.lost.contains(&slot) {
             state.lost.push(slot);
         }
-        if state.why != why {
-            state.why = why.into();
-        }
+        state.why = why.into();
     }
 
     /// A slot has a connection again.

@@ -206,6 +206,7 @@ fn take_options(text: &str) -> Result<(&str, Options<'_>), String> {
 fn parse_uri(uri: &str, load: LoadCertificates) -> Result<Nbd, String> {
     const FORMS: &str = "nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH, with nbds for TLS";
     let malformed = |why: &str| format!("\"{uri}\": {why}: {FORMS}");
+    let decoded = |text| decode(text).ok_or_else(|| malformed("a % must be followed by two hexadecimal digits"));
     let (scheme, rest) = uri.split_once("://").ok_or_else(|| malformed("no URI of NBD"))?;
     let (is_unix, has_tls) = match scheme {
         "nbd" => (false, false),
@@ -219,7 +220,7 @@ fn parse_uri(uri: &str, load: LoadCertificates) -> Result<Nbd, String> {
     let (mut socket, mut certificates, mut name) = (None, PathBuf::new(), None);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let value = decode(value).ok_or_else(|| malformed("a % must be followed by two hexadecimal digits"))?;
+        let value = decoded(value)?;
         match key {
             "socket" => socket = Some(value),
             "tls-certificates" => certificates = value.into(),
@@ -249,7 +250,7 @@ fn parse_uri(uri: &str, load: LoadCertificates) -> Result<Nbd, String> {
     Ok(Nbd {
         uri: uri.into(),
         address,
-        export: decode(export).ok_or_else(|| malformed("a % must be followed by two hexadecimal digits"))?,
+        export: decoded(export)?,
         tls: has_tls.then_some(tls),
         reconnect: RECONNECT,
         connections: CONNECTIONS,

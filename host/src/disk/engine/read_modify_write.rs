@@ -8,7 +8,7 @@
 //! rmw.2  A client sees one request: it ends once, when its last step has, with the first error.
 //! rmw.3  The reads and writes that this takes are its stream's, and so its tenant's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use fairlift_core::{Bio, Duration, Errno, Extent, Flags, Op, Outcome, Sector, Token, waits};
@@ -60,6 +60,17 @@ enum Phase {
     Main,
     /// The edges are written, with zeroes in them.
     Write,
+}
+
+/// How far a worker is with the writes of a disk that did not claim their blocks (blocks.2).
+#[derive(PartialEq, Eq)]
+pub(super) enum Settling {
+    /// There are none, or no worker claims blocks.
+    Done,
+    /// What the queue has is to end, and new bios wait.
+    Waits,
+    /// These are left, by their tickets: they took too long, and the device still has them.
+    Late(BTreeSet<usize>),
 }
 
 impl Claims {
@@ -274,28 +285,41 @@ impl Engine {
             if handle.claims {
                 self.take_granted(disk);
             } else if handle.disk.blocks.is_on() {
-                (handle.claims, handle.settling) = (true, true); // blocks.2
+                (handle.claims, handle.settling) = (true, Settling::Waits); // blocks.2
                 self.mark(disk);
             }
         }
     }
 
-    /// The queue of a disk has nothing of ours that did not claim its blocks: what waited for that claims them, and goes.
+    /// Once the queue of a disk has nothing more of ours that did not claim its blocks, or only what took too long, new writes claim them,
+    /// and go. Once that has ended, too, parts of blocks are written (blocks.2).
     #[cold]
-    pub(super) fn settled(&mut self, disk: usize) {
+    pub(super) fn settle(&mut self, disk: usize) {
         let handle = &mut self.handles[disk];
-        handle.settling = false;
-        assert!(handle.queue_io.announced == 0, "a queue was told of bios that leave the backlog");
-        for request in std::mem::take(&mut handle.queue_io.backlog) {
-            let claimed = self.claims.requests.contains_key(&(request.bio.token.0 as usize));
-            match changes(request.bio.op) && !claimed {
-                true => self.claim(disk, request.bio.extent, request, None),
-                false => self.ask(disk, request),
+        let queue_io = &mut handle.queue_io;
+        match &mut handle.settling {
+            Settling::Waits if queue_io.open as usize == queue_io.timed_out.len() => {
+                handle.settling = Settling::Late(queue_io.timed_out.clone());
+                assert!(queue_io.announced == 0, "a queue was told of bios that leave the backlog");
+                for request in std::mem::take(&mut queue_io.backlog) {
+                    let claimed = self.claims.requests.contains_key(&(request.bio.token.0 as usize));
+                    match changes(request.bio.op) && !claimed {
+                        true => self.claim(disk, request.bio.extent, request, None),
+                        false => self.ask(disk, request),
+                    }
+                }
+                self.mark(disk);
             }
+            Settling::Late(left) => left.retain(|ticket| queue_io.timed_out.contains(ticket)),
+            Settling::Waits | Settling::Done => {}
         }
-        let wake = self.handles[disk].disk.blocks.settled(self.context);
-        self.wake_granted(disk, wake);
-        self.mark(disk);
+        let handle = &mut self.handles[disk];
+        if handle.settling == Settling::Late(BTreeSet::new()) {
+            handle.settling = Settling::Done;
+            let wake = handle.disk.blocks.settled(self.context);
+            self.wake_granted(disk, wake);
+            self.mark(disk);
+        }
     }
 }
 
@@ -306,11 +330,14 @@ pub(super) const fn changes(op: Op) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use fairlift_core::{Instant, sched};
     use fairlift_lab::{Random, repeat};
 
-    use super::super::bench::{Workers, assert_at_rest, reap, workers};
+    use super::super::bench::{Workers, assert_at_rest, reap, submit, turned, workers};
     use super::*;
+    use crate::config::{Backing, Faults, Faulty, Ram, Rule, Then};
     use crate::device::volatile::Volatile;
 
     /// A request under way.
@@ -448,5 +475,41 @@ mod tests {
             }
             assert_at_rest(&scene.engines);
         }
+    }
+
+    /// blocks.2: a write that hangs was in the device before the first part came, and may still change any block.
+    #[test]
+    fn a_write_that_hangs_keeps_parts_of_blocks_waiting_and_nothing_else() {
+        let rule = Rule { ops: vec![Op::Write], times: Some(1), ..Rule::each(Then::Hang) };
+        let (faults, inner) = (Faults { seed: 0, rules: vec![rule] }, Ram { size: 1 << 20 }.into());
+        let faulty = Faulty { name: "fault:".into(), path: "rules".into(), faults, inner };
+        let device = Backing::from(faulty).open(false, &Default::default()).unwrap();
+        let (mut engines, mut now) = (workers(Arc::clone(&device), sched::Kind::None, 2), Instant::ZERO);
+        let hung = submit(&mut engines[0], Op::Write, Flags::NONE, &(0..8), &[1; 4096]);
+        turned(&mut engines[0].0, &mut now);
+        let (engine, stream) = &mut engines[1];
+        let buffer = engine.pool.get(512).unwrap();
+        let part = engine.admit(0, Memory::Part(Part { buffer, range: 100..200 }));
+        let (extent, token) = (Extent::new(Sector(64), 1), Token(part as u64));
+        let bio = Bio { op: Op::Write, flags: Flags::NONE, extent, stream: *stream, token };
+        engine.submit_part(0, bio, (Duration::ZERO, waits::Part::Room), (512, 100, 100));
+        let mut turn = |engines: &mut Workers, after: Duration| {
+            now += after;
+            (0..3).for_each(|_| engines.iter_mut().for_each(|(engine, _)| turned(engine, &mut now)));
+            [0, 1].map(|worker: usize| std::mem::take(&mut engines[worker].0.news))
+        };
+        turn(&mut engines, Duration::ZERO);
+        let others = [Op::Read, Op::Write].map(|op| submit(&mut engines[0], op, Flags::NONE, &(16..24), &[2; 4096]));
+        assert_eq!(turn(&mut engines, Duration::ZERO), [vec![], vec![]], "it may end in time");
+        let [mut first, second] = turn(&mut engines, fairlift_core::time::secs(31));
+        first.sort_by_key(|(ticket, _)| *ticket);
+        let done = others.map(|ticket| (ticket, News::Ended(Outcome::Done)));
+        assert_eq!((first, second), ([&[(hung, News::TimedOut)][..], &done].concat(), vec![]));
+        device.set_faults(&Faults::default());
+        let after = turn(&mut engines, Duration::ZERO);
+        assert_eq!(after, [vec![(hung, News::Released)], vec![(part, News::Ended(Outcome::Done))]]);
+        others.into_iter().chain([hung]).for_each(|ticket| _ = engines[0].0.release(ticket));
+        engines[1].0.release(part);
+        assert_at_rest(&engines);
     }
 }

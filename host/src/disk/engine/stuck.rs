@@ -32,7 +32,7 @@ pub(super) struct Still {
 impl DiskHandle {
     /// Requests of the worker that are in the queue, or wait to be, and whose clients have not been answered.
     fn pending(&self) -> usize {
-        self.queue_io.open as usize - self.queue_io.timed_out + self.queue_io.backlog.len()
+        self.queue_io.open as usize - self.queue_io.timed_out.len() + self.queue_io.backlog.len()
     }
 
     fn has_news(&self, context: ContextId) -> bool {
@@ -61,7 +61,7 @@ impl DiskHandle {
             in_queue = queue_io.open,
             outside = queue_io.backlog.len(),
             full = queue_io.full,
-            timed_out = queue_io.timed_out,
+            timed_out = queue_io.timed_out.len(),
             not_fetched,
             waiting,
             lack_tags,
