@@ -89,12 +89,13 @@ pub(crate) struct Arranged {
 }
 
 /// Puts the devices on disks: as the configuration says, else one disk for each file system or device. `before`: the schedulers that disks have come
-/// to have at a server from which this one takes over, where nobody named one.
+/// to have at a server from which this one takes over, where nobody named one; a disk that is not among them was named one there, by a
+/// command if not by the configuration, and keeps it.
 pub(crate) fn arrange(
     config: &Config,
     opened: &[Arc<dyn Device>],
     workers: usize,
-    before: &BTreeMap<String, sched::Kind>,
+    before: Option<&BTreeMap<String, sched::Kind>>,
 ) -> Result<Arranged, Error> {
     let mut in_force = config.clone();
     let settings = Arc::make_mut(&mut in_force.disks);
@@ -159,8 +160,10 @@ pub(crate) fn arrange(
     for (disk, devices) in contents.iter().enumerate() {
         tenants::settle(&mut in_force, disk, devices.iter().any(|(device, _)| device.facts().rotational));
         let there = &mut Arc::make_mut(&mut in_force.disks)[disk];
-        if let Some(scheduler) = before.get(&there.name).filter(|one| there.is_usual && **one != there.scheduler) {
-            tenants::turn(there, *scheduler);
+        match before.filter(|_| there.is_usual).map(|before| before.get(&there.name)) {
+            Some(Some(scheduler)) if *scheduler != there.scheduler => tenants::turn(there, *scheduler),
+            Some(None) => there.is_usual = false,
+            _ => {}
         }
     }
     let disks: Vec<_> = in_force

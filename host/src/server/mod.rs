@@ -447,8 +447,8 @@ impl Server {
             return Err(Error::Backing { what: "files".into(), why });
         }
         let foreign = check::foreign(&config.exports, &opened);
-        let before = taking.as_ref().map_or_else(BTreeMap::new, |taking| taking.schedulers.clone());
-        let Arranged { disks, placed, disk_of_file, in_force } = arrange(&config, &opened, workers, &before)?;
+        let before = taking.as_ref().and_then(|taking| taking.schedulers.as_ref());
+        let Arranged { disks, placed, disk_of_file, in_force } = arrange(&config, &opened, workers, before)?;
         if disk_of_file.len() > files as usize {
             let why = format!("there are {}, and a ring takes {files} here (ulimit -n)", disk_of_file.len());
             return Err(Error::Backing { what: "files".into(), why });
