@@ -218,12 +218,10 @@ fn free_group(backend: &Backend, taken: &BTreeSet<GroupId>) -> Option<GroupId> {
 
 impl Draft<'_> {
     fn add_disk(&mut self, name: &str) -> Result<(), Why> {
-        let number = self.free_disk();
         let settings = self.config.disks.iter().find(|disk| disk.name == name).expect("the step is about it");
         let disk = self.new_disk(settings, &[])?;
-        self.disks.insert(disk.name.clone(), number);
-        self.new_disks.insert(number, Arc::clone(&disk));
-        self.then(move |making| making.set_disk(number, disk));
+        self.disks.insert(name.to_owned(), self.free_disk());
+        self.set_disk(self.disks[name], disk);
         Ok(())
     }
 
