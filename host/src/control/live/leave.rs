@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::{Builder, JoinHandle};
 
-use super::{GONE, Live, Opened};
+use super::{GONE, Live};
 use crate::clock;
-use crate::control::{arrange, view};
+use crate::control::arrange::{self, Opened};
+use crate::control::view;
 use crate::device::Device;
 use crate::disk::Disk;
 use crate::export::clients::Served;

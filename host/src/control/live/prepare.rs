@@ -8,13 +8,14 @@ use std::sync::Arc;
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::{Group, GroupId};
 
-use super::{Live, Making, Opened, Prepared};
+use super::{Live, Making, Prepared};
 use crate::Error;
 use crate::clock;
 use crate::config::{self, Backing, Config};
 use crate::control::difference::{Becomes, Of, Step, difference};
 use crate::control::edit::{Edit, Leave};
-use crate::control::{arrange, tenants};
+use crate::control::arrange::{self, Opened};
+use crate::control::tenants;
 use crate::disk::{Disk, Registered};
 use crate::export::Export;
 use crate::export::clients::Served;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use fairlift_core::Sector;
 use fairlift_core::sched::Kind;
 
-use super::super::{Live, Opened};
+use super::super::Live;
 use super::{Draft, Why};
 use crate::config;
-use crate::control::arrange::{self, OpenBacking};
+use crate::control::arrange::{self, OpenBacking, Opened};
 use crate::control::naming;
 use crate::device::{Backing, Device, Sharing};
 use crate::disk::{Disk, Registered};
