@@ -31,6 +31,17 @@ def a_scheduler_that_tenants_needed_goes_on_when_they_have_gone(t):
 
 
 @test(fairlift_only=True)
+def a_scheduler_that_a_command_has_named_stays_though_another_tenant_comes_after_an_upgrade(t):
+    server = t.server(f"a=file:{t.image('image', MIB)}")
+    disk = disk_of(t, server, "a")
+    server.control("set", "disk", disk[0], f"scheduler={disk[1]}")
+    for _ in range(2):
+        upgrade(server)
+    server.control("add", "export", f"b=file:{t.image('other', MIB)}")
+    equal([disk_of(t, server, export) for export in "ab"], [disk, disk], "the disk that both share")
+
+
+@test(fairlift_only=True)
 def an_export_that_was_added_with_a_size_keeps_it(t):
     server = t.server(f"a=file:{t.image('image', MIB)}")
     whole = data(4 * MIB)

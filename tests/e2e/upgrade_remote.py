@@ -89,7 +89,7 @@ def a_flush_after_an_upgrade_goes_by_the_connection_of_the_write_before(t):
     server = near(t, uri, options=",connections=1")
     with server.connect("near") as client:
         client.write(0, data(BLOCK, 1))
-        contains(upgrade(server, "--dry-run"), "1 connection to other servers go over open")
+        contains(upgrade(server, "--dry-run"), "1 connection to other servers goes over open")
         upgrade(server)
         client.flush()
         upgrade(server)

@@ -78,23 +78,36 @@ pub(crate) fn written(exports: &[config::Export]) -> HashSet<Sharing> {
     writable.map(|export| export.backing.sharing(export.disk)).filter(|sharing| *sharing != Sharing::None).collect()
 }
 
+/// A device that exports show.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) sharing: Sharing,
+    pub(crate) disk: usize,
+    pub(crate) start: Sector,
+    /// The number under which its file is registered with every ring, if it is a file.
+    pub(crate) file: Option<u32>,
+    pub(crate) read_only: bool,
+}
+
 pub(crate) struct Arranged {
     pub(crate) disks: Vec<Arc<Disk>>,
     /// The disk that each export is on, and where its backing is there.
     pub(crate) placed: Vec<(usize, Sector)>,
-    /// The disk that each file is on, by the numbers under which they will be registered.
-    pub(crate) disk_of_file: Vec<usize>,
+    /// Each device once; the files are numbered from 0 on.
+    pub(crate) opened: Vec<Opened>,
     /// The configuration of a server made from it: each export names its disk, and each disk has the scheduler that suits it.
     pub(crate) in_force: Config,
 }
 
 /// Puts the devices on disks: as the configuration says, else one disk for each file system or device. `before`: the schedulers that disks have come
-/// to have at a server from which this one takes over, where nobody named one.
+/// to have at a server from which this one takes over, where nobody named one; a disk that is not among them was named one there, by a
+/// command if not by the configuration, and keeps it.
 pub(crate) fn arrange(
     config: &Config,
     opened: &[Arc<dyn Device>],
     workers: usize,
-    before: &BTreeMap<String, sched::Kind>,
+    before: Option<&BTreeMap<String, sched::Kind>>,
 ) -> Result<Arranged, Error> {
     let mut in_force = config.clone();
     let settings = Arc::make_mut(&mut in_force.disks);
@@ -144,23 +157,25 @@ pub(crate) fn arrange(
     let names = naming::names(named.iter().map(|disk| &*disk.name).collect(), &called);
     made.iter_mut().zip(names).for_each(|(made, name)| made.name = name);
     check_shared(config.exports.iter().zip(opened))?;
-    let mut disk_of_file = Vec::new();
+    let (mut each, mut files, written) = (Vec::new(), 0.., written(&in_force.exports));
     let mut contents: Vec<Vec<Registered>> = in_force.disks.iter().map(|_| Vec::new()).collect();
     let mut put: HashSet<*const ()> = HashSet::new();
-    for (disk, device) in on_disk.iter().zip(opened) {
+    for ((export, device), disk) in in_force.exports.iter().zip(opened).zip(on_disk.iter().copied()) {
         if put.insert(address(device)) {
-            let file = device.descriptor().map(|_| {
-                disk_of_file.push(*disk);
-                disk_of_file.len() as u32 - 1
-            });
-            contents[*disk].push((Arc::clone(device), file));
+            let file = device.descriptor().and_then(|_| files.next());
+            contents[disk].push((Arc::clone(device), file));
+            let sharing = export.backing.sharing(export.disk);
+            let read_only = device.facts().read_only || (export.read_only && !written.contains(&sharing));
+            each.push(Opened { device: Arc::clone(device), sharing, disk, start: Sector(0), file, read_only });
         }
     }
     for (disk, devices) in contents.iter().enumerate() {
         tenants::settle(&mut in_force, disk, devices.iter().any(|(device, _)| device.facts().rotational));
         let there = &mut Arc::make_mut(&mut in_force.disks)[disk];
-        if let Some(scheduler) = before.get(&there.name).filter(|one| there.is_usual && **one != there.scheduler) {
-            tenants::turn(there, *scheduler);
+        match before.filter(|_| there.is_usual).map(|before| before.get(&there.name)) {
+            Some(Some(scheduler)) if *scheduler != there.scheduler => tenants::turn(there, *scheduler),
+            Some(None) => there.is_usual = false,
+            _ => {}
         }
     }
     let disks: Vec<_> = in_force
@@ -173,8 +188,9 @@ pub(crate) fn arrange(
     for place in disks.iter().flat_map(|disk| disk.places().to_vec()) {
         place.device.iter().for_each(|device| _ = starts.insert(address(device), place.start));
     }
+    each.iter_mut().for_each(|one| one.start = starts[&address(&one.device)]);
     let placed = on_disk.iter().zip(opened).map(|(disk, device)| (*disk, starts[&address(device)])).collect();
-    Ok(Arranged { disks, placed, disk_of_file, in_force })
+    Ok(Arranged { disks, placed, opened: each, in_force })
 }
 
 /// Whether each byte of a file is written by one export only, as far as nobody allows more: an export and the device that it shows

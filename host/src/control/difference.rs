@@ -154,7 +154,6 @@ pub fn difference(old: &Config, edit: &Edit) -> Result<Vec<Step>, Vec<Impossible
             None => all.export_comes(new, export),
         }
     }
-    all.again(new);
     // Groups that are gone; those below come before those above.
     let groups = by_name(&new.groups, |group: &Group| &group.path);
     for group in old.groups.iter().rev().filter(|group| !groups.contains_key(&*group.path)) {
@@ -436,23 +435,16 @@ impl Difference<'_> {
                 format!("{why}; give the new one another name, or take the export away, reload, and add it again")
             });
         }
-        for row in keys::OF_EXPORT.iter().filter(|row| (row.differs)((old, was), (new, is))) {
+        let rows = keys::OF_EXPORT.iter().map(|row| (row, (row.differs)((old, was), (new, is))));
+        for (row, _) in rows.clone().filter(|(_, differs)| *differs) {
             self.step(of.clone(), Becomes::Key(row.key), (row.says)((old, was), (new, is)));
         }
         if self.steps.len() > steps {
             self.check_export(of, is);
         }
-    }
-
-    fn again(&mut self, new: &Config) {
-        for (name, key) in &self.edit.again {
-            let of = Of::Export(name.clone());
-            if self.steps.iter().any(|step| step.of == of && [Becomes::Key(key), Becomes::Comes].contains(&step.what)) {
-                continue;
-            }
-            let Some(export) = new.exports.iter().find(|export| export.name == *name) else { continue };
-            let row = keys::OF_EXPORT.iter().find(|row| row.key == *key).expect("a key that can change");
-            self.step(of, Becomes::Key(row.key), (row.says)((new, export), (new, export)));
+        let Some(again) = self.edit.again.get(&is.name) else { return };
+        for (row, _) in rows.filter(|(row, differs)| !differs && again.contains(row.key)) {
+            self.step(of.clone(), Becomes::Key(row.key), (row.says)((old, was), (new, is)));
         }
     }
 }

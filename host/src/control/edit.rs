@@ -25,12 +25,12 @@ pub struct Edit {
     /// Exports that go, also where another one of their name comes, and how their clients leave.
     pub(super) leave: BTreeMap<String, Leave>,
     /// Exports, and keys of theirs, that are looked at anew: a size that is up to the end, rules of faults.
-    pub(super) again: BTreeSet<(String, &'static str)>,
+    pub(super) again: BTreeMap<String, BTreeSet<&'static str>>,
 }
 
 impl From<Config> for Edit {
     fn from(config: Config) -> Self {
-        Self { config, leave: BTreeMap::new(), again: BTreeSet::new() }
+        Self { config, leave: BTreeMap::new(), again: BTreeMap::new() }
     }
 }
 
@@ -144,7 +144,7 @@ impl Edit {
     /// Makes an export as large as it is said, or (`None`) as its backing is now.
     pub fn grow(&mut self, name: &str, size: Option<u64>) -> Result<(), String> {
         self.export(name)?.size = size;
-        self.again.insert((name.to_owned(), "size"));
+        self.again.entry(name.to_owned()).or_default().insert("size");
         Ok(())
     }
 
@@ -163,7 +163,7 @@ impl Edit {
                 (there.path, there.faults) = (path.to_owned(), faults.clone());
             }
         }
-        self.again.insert((name.to_owned(), "faults"));
+        self.again.entry(name.to_owned()).or_default().insert("faults");
         Ok(())
     }
 

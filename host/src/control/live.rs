@@ -14,7 +14,7 @@ mod leave;
 mod make;
 mod prepare;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::SystemTime;
@@ -22,7 +22,7 @@ use std::time::SystemTime;
 use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::objective::Room;
 use fairlift_core::queue::{Kept, Shortage};
-use fairlift_core::{Duration, GroupId, Sector};
+use fairlift_core::{Duration, GroupId};
 use prepare::Why;
 
 use super::difference::Of;
@@ -31,9 +31,9 @@ use super::state::{Made, Refused, State};
 use super::view::{self, ClientView, DiskView, View};
 use crate::clock;
 use crate::config::{self, Config};
-use crate::control::arrange;
+use crate::control::arrange::Opened;
 use crate::device::roots::Roots;
-use crate::device::{Device, Fault, Sharing};
+use crate::device::{Device, Fault};
 use crate::disk::Past;
 use crate::export::Export;
 use crate::export::clients::Served;
@@ -91,17 +91,6 @@ pub(crate) struct Live {
     lost: BTreeMap<String, u64>,
 }
 
-/// A device that exports show.
-#[derive(Clone)]
-struct Opened {
-    device: Arc<dyn Device>,
-    sharing: Sharing,
-    disk: usize,
-    start: Sector,
-    file: Option<u32>,
-    read_only: bool,
-}
-
 /// Removed objects that have not gone yet (live.2).
 #[derive(Default)]
 struct Leaving {
@@ -126,30 +115,8 @@ struct Making<'a> {
 type Prepared = Box<dyn FnOnce(&mut Making<'_>)>;
 
 impl Live {
-    /// A server as it starts: `config` is in force, with the disks that were made for exports that name none after the first `named`;
-    /// `disk_of_file` as in [`arrange`].
-    pub(crate) fn new(
-        config: Config,
-        named: usize,
-        exports: &[Arc<Export>],
-        backend: &Backend,
-        files: u32,
-        roots: Roots,
-    ) -> Self {
-        let mut opened: Vec<Opened> = Vec::new();
-        let disks = backend.disks.all();
-        let placed = disks.iter().flat_map(|(_, disk)| disk.places().to_vec());
-        // Of each device, the place: until it is opened here.
-        let mut places: HashMap<_, _> =
-            placed.filter_map(|p| Some((arrange::address(p.device.as_ref()?), p))).collect();
-        let written = arrange::written(&config.exports);
-        for (settings, export) in config.exports.iter().zip(exports) {
-            let Some(place) = places.remove(&arrange::address(&export.device)) else { continue };
-            let sharing = settings.backing.sharing(Some(export.disk));
-            let read_only = export.device.facts().read_only || (settings.read_only && !written.contains(&sharing));
-            let device = Arc::clone(&export.device);
-            opened.push(Opened { device, sharing, disk: export.disk, start: place.start, file: place.file, read_only });
-        }
+    /// A server as it starts: `config` is in force, with the disks that were made for exports that name none after the first `named`.
+    pub(crate) fn new(config: Config, named: usize, opened: Vec<Opened>, roots: Roots) -> Self {
         let config = Arc::new(config);
         let numbered = config.groups.iter().enumerate();
         Self {
@@ -157,10 +124,10 @@ impl Live {
             groups: numbered.map(|(id, group)| (group.path.clone(), GroupId(id as u16))).collect(),
             disks: config.disks.iter().enumerate().map(|(number, disk)| (disk.name.clone(), number)).collect(),
             made: config.disks[named..].iter().map(|disk| disk.name.clone()).collect(),
+            files: (BTreeSet::new(), opened.iter().filter_map(|one| one.file).count() as u32),
             opened,
-            exports_made: exports.len() as u64,
+            exports_made: config.exports.len() as u64,
             listeners_made: config.listeners.len(),
-            files: (BTreeSet::new(), files),
             leaving: Leaving::default(),
             closing: Vec::new(),
             roots,

@@ -1,6 +1,5 @@
 //! Whether a server would start: all is opened and set up as it would be, and closed again.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Server, workers};
@@ -62,7 +61,7 @@ impl Server {
         if opened.len() < config.exports.len() {
             return Err(errors);
         }
-        let arranged = arrange(config, &opened, workers(config), &BTreeMap::new());
+        let arranged = arrange(config, &opened, workers(config), None);
         let Ok(arranged) = arranged.map_err(|error| errors.push(error)) else { return Err(errors) };
         let exports = config.exports.iter().zip(&opened).zip(&arranged.placed);
         let path = |one| &*config.group(one).path;

@@ -447,8 +447,9 @@ impl Server {
             return Err(Error::Backing { what: "files".into(), why });
         }
         let foreign = check::foreign(&config.exports, &opened);
-        let before = taking.as_ref().map_or_else(BTreeMap::new, |taking| taking.schedulers.clone());
-        let Arranged { disks, placed, disk_of_file, in_force } = arrange(&config, &opened, workers, &before)?;
+        let before = taking.as_ref().and_then(|taking| taking.schedulers.as_ref());
+        let Arranged { disks, placed, opened: each, in_force } = arrange(&config, &opened, workers, before)?;
+        let disk_of_file: Vec<_> = each.iter().filter(|one| one.file.is_some()).map(|one| one.disk).collect();
         if disk_of_file.len() > files as usize {
             let why = format!("there are {}, and a ring takes {files} here (ulimit -n)", disk_of_file.len());
             return Err(Error::Backing { what: "files".into(), why });
@@ -489,7 +490,7 @@ impl Server {
                 backend.disks.set_bounds(clock::now(), GroupId(id as u16), bounds);
             }
         }
-        let live = Live::new(in_force, config.disks.len(), &exports, &backend, disk_of_file.len() as u32, roots);
+        let live = Live::new(in_force, config.disks.len(), each, roots);
         let shared = Shared {
             backend,
             served,

@@ -7,7 +7,7 @@ use fairlift_core::{Op, stats::Stats};
 
 use super::Shared;
 use crate::clock;
-use crate::device::Device;
+use crate::control::view;
 use crate::export::Export;
 use crate::sync::{Mutex, lock};
 
@@ -41,7 +41,10 @@ impl Shared {
                 failed.push((device, std::io::Error::from_raw_os_error(errno.0)));
             }
         }
-        let mut failed = failed.into_iter().map(|(device, source)| last_flush(&*device, source));
+        let mut failed = failed.into_iter().map(|(device, source)| {
+            let path = device.path().unwrap_or_else(|| "memory".as_ref()).to_owned();
+            crate::Error::LastFlush { path, source }
+        });
         let first = failed.next();
         failed.for_each(|error| tracing::error!("{error}"));
         first.map_or(Ok(()), Err)
@@ -52,7 +55,7 @@ impl Shared {
         let mut count = 0;
         for (_, disk) in self.backend.disks.all() {
             for (device, errno) in disk.acknowledge_flush_errors() {
-                let path = device.path().unwrap_or_else(|| "memory".as_ref()).display();
+                let path = view::name(&*device);
                 let error = std::io::Error::from_raw_os_error(errno.0);
                 tracing::warn!(%path, %error, "a flush error was acknowledged: from now on flushes succeed again");
                 count += 1;
@@ -126,8 +129,4 @@ impl Shared {
             );
         }
     }
-}
-
-fn last_flush(device: &dyn Device, source: std::io::Error) -> crate::Error {
-    crate::Error::LastFlush { path: device.path().unwrap_or_else(|| "memory".as_ref()).to_owned(), source }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::{Builder, JoinHandle};
 
-use super::{GONE, Live, Opened};
+use super::{GONE, Live};
 use crate::clock;
-use crate::control::{arrange, view};
+use crate::control::arrange::{self, Opened};
+use crate::control::view;
 use crate::device::Device;
 use crate::disk::Disk;
 use crate::export::clients::Served;
@@ -95,7 +96,7 @@ impl Live {
 /// Flushes a device that nobody uses any more, and closes it (live.3). A disk that hangs shall not hang who changes others: only without a thread
 /// is that done here.
 fn close(device: Arc<dyn Device>, thread: Builder) -> Option<(String, JoinHandle<()>)> {
-    let name = device.path().unwrap_or_else(|| "memory".as_ref()).display().to_string();
+    let name = view::name(&*device);
     let (give, take) = sync_channel(1);
     let work = move || take.into_iter().for_each(flush);
     match thread.name("closing".into()).spawn(work) {
@@ -113,7 +114,7 @@ fn close(device: Arc<dyn Device>, thread: Builder) -> Option<(String, JoinHandle
 
 fn flush(device: Arc<dyn Device>) {
     if let Err(error) = device.flush_now() {
-        let path = device.path().unwrap_or_else(|| "memory".as_ref()).display();
+        let path = view::name(&*device);
         tracing::error!(%path, %error, "the last flush failed, and the writes before it may be lost");
     }
 }

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::{Group, GroupId};
 
-use super::{Live, Making, Opened, Prepared};
+use super::{Live, Making, Prepared};
 use crate::Error;
 use crate::clock;
 use crate::config::{self, Backing, Config};
+use crate::control::arrange::{self, Opened};
 use crate::control::difference::{Becomes, Of, Step, difference};
 use crate::control::edit::{Edit, Leave};
-use crate::control::{arrange, tenants};
+use crate::control::tenants;
 use crate::disk::{Disk, Registered};
 use crate::export::Export;
 use crate::export::clients::Served;
@@ -218,12 +219,10 @@ fn free_group(backend: &Backend, taken: &BTreeSet<GroupId>) -> Option<GroupId> {
 
 impl Draft<'_> {
     fn add_disk(&mut self, name: &str) -> Result<(), Why> {
-        let number = self.free_disk();
         let settings = self.config.disks.iter().find(|disk| disk.name == name).expect("the step is about it");
         let disk = self.new_disk(settings, &[])?;
-        self.disks.insert(disk.name.clone(), number);
-        self.new_disks.insert(number, Arc::clone(&disk));
-        self.then(move |making| making.set_disk(number, disk));
+        self.disks.insert(name.to_owned(), self.free_disk());
+        self.set_disk(self.disks[name], disk);
         Ok(())
     }
 

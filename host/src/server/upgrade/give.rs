@@ -127,15 +127,17 @@ impl Shared {
         }
         let devices = self.served.devices().iter().filter(|device| device.live).count();
         let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+        let go = |number: usize| if number == 1 { "goes over" } else { "go over" };
         let by_tls = if moved > 0 { format!(", {moved} of them with TLS, by the kernel's") } else { String::new() };
+        let connections = clients.len().saturating_sub(devices + closed);
         let listeners = count(service.listeners.list().len(), "listener");
         let mut plan = vec![
-            format!("{} go over{by_tls}", count(clients.len().saturating_sub(devices + closed), "connection")),
+            format!("{} {}{by_tls}", count(connections, "connection"), go(connections)),
             format!("{listeners} and {} go over open", count(files.len(), "file")),
             "the schedulers' learned state, counters and the numbers of events go on".into(),
         ];
         if links > 0 {
-            plan.push(format!("{} to other servers go over open", count(links, "connection")));
+            plan.push(format!("{} to other servers {} open", count(links, "connection"), go(links)));
         }
         if devices > 0 {
             let of = count(devices, "block device");

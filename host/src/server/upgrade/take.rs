@@ -37,8 +37,8 @@ pub struct Taking {
     listeners: Vec<(String, bool, OwnedFd)>,
     beside: Vec<(String, OwnedFd)>,
     pub(in crate::server) files: HandedFiles,
-    /// Of disks whose scheduler nobody named, by their names.
-    pub(in crate::server) schedulers: BTreeMap<String, Kind>,
+    /// Of disks whose scheduler nobody named, by their names; `None`: it does not tell.
+    pub(in crate::server) schedulers: Option<BTreeMap<String, Kind>>,
 }
 
 fn ended(error: io::Error) -> String {
@@ -72,8 +72,9 @@ impl Taking {
         }
         let plan = says.need("plan").unwrap_or_default();
         let mut beside = Record::parse(&String::from_utf8_lossy(&bytes)).unwrap_or_default();
-        let usual: BTreeMap<String, String> = beside.take("schedulers").ok().flatten().unwrap_or_default();
-        let schedulers = usual.into_iter().filter_map(|(disk, name)| Some((disk, Kind::from_name(&name)?))).collect();
+        let usual: Option<BTreeMap<String, String>> = beside.take("schedulers").ok().flatten();
+        let kind = |(disk, name): (String, String)| Some((disk, Kind::from_name(&name)?));
+        let schedulers = usual.map(|usual| usual.into_iter().filter_map(kind).collect());
         let off = HeldClient::only(descriptors)?;
         let (mut listeners, mut beside, mut files) = (Vec::new(), Vec::new(), HandedFiles::default());
         loop {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use fairlift_core::Sector;
 use fairlift_core::sched::Kind;
 
-use super::super::{Live, Opened};
+use super::super::Live;
 use super::{Draft, Why};
 use crate::config;
-use crate::control::arrange::{self, OpenBacking};
+use crate::control::arrange::{self, OpenBacking, Opened};
 use crate::control::naming;
 use crate::device::{Backing, Device, Sharing};
 use crate::disk::{Disk, Registered};
@@ -41,8 +41,8 @@ impl Live {
         let path = &draft.config.group(&settings).path;
         let group = draft.groups[path];
         let placed = config::Export { disk, group, ..settings };
-        let mut export = arrange::export((&placed, path), &one.device, (one.disk, Sector(0)), 0)?;
-        export.start = Sector(placed.offset / Sector::SIZE); // and where the device is, when that is known
+        // Its start is within the device, until it is known where that is.
+        let export = arrange::export((&placed, path), &one.device, (one.disk, Sector(0)), 0)?;
         if draft.config.exports[at].disk != disk {
             Arc::make_mut(&mut draft.config.exports)[at].disk = disk;
         }
@@ -87,7 +87,7 @@ impl Live {
         let registered = (Arc::clone(&device), file);
         let home = draft.disk_for(&*device, named);
         let disk = match home {
-            Some(name) if !draft.disk(&name).is_empty() || draft.put.contains_key(&draft.disks[&name]) => {
+            Some(name) if !draft.disk(&name).is_empty() => {
                 draft.put_on(&name, registered).map_err(|why| format!("export \"{}\": {why}", settings.name))?
             }
             Some(name) => draft.put_first(&name, registered)?,
@@ -143,12 +143,10 @@ impl Draft<'_> {
 
     /// Puts a device on a disk that has nothing, which is made anew: the first device says what a disk is like.
     fn put_first(&mut self, name: &str, device: Registered) -> Result<usize, Why> {
-        let number = self.disks[name];
         let at = self.config.disks.iter().position(|disk| disk.name == name).expect("it is there");
         let disk = self.new_disk(&self.config.disks[at], &[device])?;
         Arc::make_mut(&mut self.config.disks)[at] = disk.settings();
-        self.set_disk(number, disk);
-        Ok(number)
+        Ok(self.set_disk(self.disks[name], disk))
     }
 
     /// Puts a device on a disk of its own, which goes with its last export.
@@ -162,13 +160,10 @@ impl Draft<'_> {
         if settings.is_usual && settings.set.is_empty() {
             settings.scheduler = Kind::usual(1, device.0.facts().rotational);
         }
-        let disk = self.new_disk(&settings, &[device])?;
-        let number = self.free_disk();
-        Arc::make_mut(&mut self.config.disks).push(disk.settings());
+        self.disks.insert(name.clone(), self.free_disk());
+        Arc::make_mut(&mut self.config.disks).push(settings);
         self.made.insert(name.clone());
-        self.disks.insert(name, number);
-        self.set_disk(number, disk);
-        Ok(number)
+        self.put_first(&name, device)
     }
 
     /// The device that an export is to show, if it is open already: which of the opened it is.
@@ -215,11 +210,11 @@ impl Draft<'_> {
         Ok(number)
     }
 
-    /// A disk that was made with its first device on it.
-    fn set_disk(&mut self, number: usize, disk: Arc<Disk>) {
-        self.put.insert(number, Vec::new());
+    /// A disk that was made; answers its number.
+    pub(super) fn set_disk(&mut self, number: usize, disk: Arc<Disk>) -> usize {
         self.new_disks.insert(number, Arc::clone(&disk));
         self.then(move |making| making.set_disk(number, disk));
+        number
     }
 }
 
