@@ -23,8 +23,9 @@ pub(crate) use self::openapi::document;
 use super::failure::{Failure, bad};
 use super::roles::{self, Right};
 use super::room::Room;
+use super::show::{self, Objects};
 use super::take_over::Handed;
-use super::{Act, ConfigFile, Kind, history, metrics, page, pools, show};
+use super::{Act, ConfigFile, Kind, history, metrics, page, pools};
 use request::{ApiRequest, drain};
 
 /// How often removed exports and disks are swept, and the knowledge of schedulers is read.
@@ -238,7 +239,7 @@ impl App {
                 self.look(role, move |state, view| Ok(show::server(state, view, (may_change, sees_all)))).await
             }
             Does::All => self.look(role, |state, view| Ok(show::state(state, view))).await,
-            Does::List(kind) => self.look(role, move |state, view| Ok(look::list(kind, state, view))).await,
+            Does::List(kind) => self.look(role, move |state, view| Ok(Objects::new(&state.config, view).all(kind))).await,
             Does::Look(kind) => self.look(role, move |state, view| look::one(kind, &request.name, state, view)).await,
             Does::Connections => {
                 self.look(role, |_, view| Ok(view.clients.iter().map(show::client).collect::<Value>())).await

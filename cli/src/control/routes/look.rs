@@ -1,6 +1,5 @@
 //! Routes that look at the server, at one moment, over a while, or for as long as the client stays.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,8 +20,8 @@ use super::request::ApiRequest;
 use super::{Answer, App, LOOKING, ask, json_response, tagged};
 use crate::control::failure::{Failure, bad, fail};
 use crate::control::roles::{self, Right};
-use crate::control::{Kind, metrics, pools, show, status, trace, why};
-use crate::syntax::place;
+use crate::control::show::{self, Objects};
+use crate::control::{Kind, metrics, pools, status, trace, why};
 
 /// How often somebody who watches events is told.
 const EVENTS: Duration = Duration::from_millis(100);
@@ -200,32 +199,11 @@ fn seconds(query: &BTreeMap<String, String>, usual: f64, most: f64) -> Result<f6
     seconds.ok_or_else(|| bad(format!("seconds takes a number from 0.05 to {most}, not \"{}\"", text.escape_debug())))
 }
 
-pub(super) fn list(kind: Kind, state: &State, view: &View) -> Value {
-    let config = &state.config;
-    match kind {
-        Kind::Export => config.exports.iter().map(|export| show::export(config, export, view)).collect(),
-        Kind::Disk => config.disks.iter().filter_map(|disk| disk_of(disk, view)).collect(),
-        Kind::Group => show::tree(config, 0),
-        Kind::Listener => config.listeners.iter().map(show::listener).collect(),
-        Kind::Client => config.clients.iter().map(|rule| show::rule(rule, view)).collect(),
-    }
-}
-
-fn disk_of(disk: &fairlift::config::Disk, view: &View) -> Option<Value> {
-    Some(show::disk(disk, view.disks.iter().find(|view| view.name == disk.name)?))
-}
-
 pub(super) fn one(kind: Kind, name: &str, state: &State, view: &View) -> Result<Value, Failure> {
-    let config = &state.config;
-    let names: Vec<Cow<'_, str>> = match kind {
-        Kind::Export => config.exports.iter().map(|export| (&*export.name).into()).collect(),
-        Kind::Disk => config.disks.iter().map(|disk| (&*disk.name).into()).collect(),
-        Kind::Group => config.groups.iter().map(|group| (&*group.path).into()).collect(),
-        Kind::Listener => config.listeners.iter().map(|listener| place::show(&listener.address).into()).collect(),
-        Kind::Client => config.clients.iter().map(|rule| (&*rule.name).into()).collect(),
-    };
+    let objects = Objects::new(&state.config, view);
+    let names = objects.names(kind);
     let at = names.iter().position(|one| one == name).ok_or_else(|| {
-        let meant = if kind == Kind::Group { group_meant(config, name) } else { None };
+        let meant = if kind == Kind::Group { group_meant(&state.config, name) } else { None };
         let hint = match meant.unwrap_or_else(|| suggestion(name, names.iter().map(|one| &**one))) {
             hint if hint.is_empty() && names.is_empty() => "; there is none".into(),
             hint if hint.is_empty() && names.len() <= 8 => format!("; there are {}", names.join(", ")),
@@ -233,11 +211,5 @@ pub(super) fn one(kind: Kind, name: &str, state: &State, view: &View) -> Result<
         };
         Failure(StatusCode::NOT_FOUND, format!("there is no {} \"{}\"{hint}", kind.name(), name.escape_debug()))
     })?;
-    Ok(match kind {
-        Kind::Export => show::export(config, &config.exports[at], view),
-        Kind::Disk => disk_of(&config.disks[at], view).unwrap_or_default(),
-        Kind::Group => show::tree(config, at),
-        Kind::Listener => show::listener(&config.listeners[at]),
-        Kind::Client => show::rule(&config.clients[at], view),
-    })
+    Ok(objects.one(kind, at).unwrap_or_default())
 }
