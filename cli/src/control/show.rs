@@ -139,7 +139,7 @@ impl<'a> Objects<'a> {
             "offset": export.offset,
             "size": self.bytes.get(name),
             "disk": export.disk.map(|disk| &config.disks[disk].name),
-            "group": config.groups[usize::from(export.group.0)].path,
+            "group": config.group(export).path,
             "ioprio": export.priority.to_string(),
             "read_only": export.read_only,
             "block_device": self.block_devices.get(name).map(|block| json!({"path": block.path, "link": block.link, "live": block.live, "recovered": block.recovered})),
