@@ -46,12 +46,12 @@ impl App {
     pub(super) async fn status(self, request: &ApiRequest) -> Answer {
         let (state, [before, after], pools) = self.look_twice(request).await?;
         let (file, handle) = (Arc::clone(&self.file), self.handle.clone());
-        let mut warnings = ask(move || file.warnings(&handle)).await?;
-        let mut value = status::status(&state, [&before, &after], &pools);
-        warnings.extend(status::warnings(&after));
-        warnings.extend(pools::warnings(&pools));
-        value["warnings"] = warnings.into();
-        roles::hide(&self.still(request)?, &mut value);
+        let of_settings = ask(move || file.warnings(&handle)).await?;
+        let role = self.still(request)?;
+        let mut value = status::status(&role, &state, [&before, &after], &pools);
+        let all = of_settings.into_iter().chain(status::warnings(&after)).chain(pools::warnings(&pools));
+        // They are about what others have, too.
+        value["warnings"] = all.filter(|_| !matches!(role, Grant::Tenant(_))).collect();
         Ok(tagged(json_response(&value), state.version))
     }
 
