@@ -250,8 +250,8 @@ impl App {
                 self.look(role, move |_, view| Ok(history.show(view.at, &handle.events(Some(0)).0))).await
             }
             Does::Gateways => Ok(json_response(&pools::gateways(&ask(move || self.handle.pools()).await?))),
-            Does::Why => self.why(&request).await,
-            Does::WhyAll => self.why_all(&request).await,
+            Does::Why => self.why(&request, true).await,
+            Does::WhyAll => self.why(&request, false).await,
             Does::Trace => self.trace(request).await,
             Does::Metrics => self.metrics(role, metrics::Format::wanted(&request.headers)).await,
             Does::Events => self.events(request),

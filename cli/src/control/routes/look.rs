@@ -61,28 +61,19 @@ impl App {
         Right::Own.is_of(&role).map(|()| role)
     }
 
-    pub(super) async fn why(self, request: &ApiRequest) -> Answer {
-        self.is_there(Kind::Export, &request.name, request).await?;
-        let (state, [before, after], pools) = self.look_twice(request).await?;
-        let is_meant = |export: &Export, _: &str| export.name == request.name;
-        let value = why::why(&self.still(request)?, &state, [&before, &after], &pools, is_meant).pop();
-        let gone = || Failure(StatusCode::NOT_FOUND, format!("export \"{}\" has gone", request.name));
-        Ok(tagged(json_response(&value.ok_or_else(gone)?), state.version))
-    }
-
-    pub(super) async fn why_all(&self, request: &ApiRequest) -> Answer {
+    /// Of one export's tenant, or of each that is below a group.
+    pub(super) async fn why(self, request: &ApiRequest, is_of_one: bool) -> Answer {
         let tenant = request.query.get("tenant").map_or("/", String::as_str);
-        self.is_there(Kind::Group, tenant, request).await?;
+        let (kind, name) = if is_of_one { (Kind::Export, &*request.name) } else { (Kind::Group, tenant) };
+        // What is not there for this client is not looked at for a second.
+        let (app, role, of) = (self.clone(), request.role.clone(), name.to_owned());
+        app.look(role, move |state, view| one(kind, &of, state, view)).await?;
         let (state, [before, after], pools) = self.look_twice(request).await?;
-        let is_meant = |_: &Export, path: &str| is_below(path, tenant);
-        let all = why::why(&self.still(request)?, &state, [&before, &after], &pools, is_meant);
-        Ok(tagged(json_response(&all), state.version))
-    }
-
-    /// Whether there is such a thing for this client: what is not there is not looked at for a second.
-    async fn is_there(&self, kind: Kind, name: &str, request: &ApiRequest) -> Result<(), Failure> {
-        let (role, name) = (request.role.clone(), name.to_owned());
-        self.clone().look(role, move |state, view| one(kind, &name, state, view)).await.map(drop)
+        let is_meant = |export: &Export, path: &str| if is_of_one { export.name == name } else { is_below(path, name) };
+        let mut all = why::why(&self.still(request)?, &state, [&before, &after], &pools, is_meant);
+        let gone = || Failure(StatusCode::NOT_FOUND, format!("export \"{name}\" has gone"));
+        let value = if is_of_one { all.pop().ok_or_else(gone)? } else { all.into() };
+        Ok(tagged(json_response(&value), state.version))
     }
 
     /// The server at two moments, `seconds` of the query apart, with the configuration and the pools at the second.
