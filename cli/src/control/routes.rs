@@ -90,7 +90,7 @@ impl Route {
 macro_rules! routes {
     ($($needs:ident $method:ident $path:literal $does:ident $(($($of:tt)*))? => $says:literal;)*) => {
         pub(super) const ROUTES: &[Route] = {
-            use {Act::*, Kind::*, page::Asset::*};
+            use {Act::*, Kind::*, page::*};
             &[$(Route {
                 needs: Right::$needs,
                 method: Method::$method,
@@ -103,9 +103,9 @@ macro_rules! routes {
 }
 
 routes! {
-    None GET "/" Page(Text) => "The web page";
-    None GET "/page.css" Page(Style) => "Its style";
-    None GET "/page.js" Page(Script) => "Its script";
+    None GET "/" Page(TEXT) => "The web page";
+    None GET "/page.css" Page(STYLE) => "Its style";
+    None GET "/page.js" Page(SCRIPT) => "Its script";
     Own GET "/v1" Server => "The server: version, workers, listeners, flush errors";
     Own GET "/v1/openapi.json" Document => "This document";
     Own GET "/v1/state" All => "All current settings: exports, disks, groups, listeners, clients";
@@ -239,7 +239,9 @@ impl App {
                 self.look(role, move |state, view| Ok(show::server(state, view, (may_change, sees_all)))).await
             }
             Does::All => self.look(role, |state, view| Ok(show::state(state, view))).await,
-            Does::List(kind) => self.look(role, move |state, view| Ok(Objects::new(&state.config, view).all(kind))).await,
+            Does::List(kind) => {
+                self.look(role, move |state, view| Ok(Objects::new(&state.config, view).all(kind))).await
+            }
             Does::Look(kind) => self.look(role, move |state, view| look::one(kind, &request.name, state, view)).await,
             Does::Connections => {
                 self.look(role, |_, view| Ok(view.clients.iter().map(show::client).collect::<Value>())).await
