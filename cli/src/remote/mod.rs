@@ -12,7 +12,7 @@ mod top;
 mod upgrade;
 
 use std::cell::Cell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -188,10 +188,7 @@ pub(crate) fn fork(args: &ForkArgs) -> Shown {
         all.insert("group".into(), Value::String(group.clone()));
     }
     // The server has another directory.
-    let whole = |path: &Path| {
-        let path = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok::<_, String>(Value::String(path.to_string_lossy().into_owned()))
-    };
+    let whole = |path: &Path| Ok::<_, String>(Value::String(absolute(path)?.to_string_lossy().into_owned()));
     if let Some(top) = &args.top {
         all.insert("top".into(), whole(top)?);
     }
@@ -296,9 +293,13 @@ fn rooted(mut backing: Backing, text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     for path in &mut paths {
-        **path = std::path::absolute(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        **path = absolute(path)?;
     }
     Ok(backing.about().written)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]
