@@ -430,17 +430,6 @@ fn what_a_held_group_is_asked_about_is_answered_as_if_it_waited() {
     assert_eq!(slot(&mut fair, 10, true), b);
 }
 
-/// A queue is asked for its share when it is about to wait: its weight and its group's are not in the sums yet.
-#[test]
-fn a_queue_has_the_same_share_before_it_waits_and_while_it_does() {
-    let (mut fair, [(_, a), (_, b)]) = groups([3, 1]);
-    fair.activate(b, 10, Arrival::New);
-    let shares = |fair: &FairQueue| (fair.share_of(a), fair.share_of_group(a), fair.share_of(b));
-    assert_eq!(shares(&fair), (3 << 14, 3 << 14, 1 << 16));
-    fair.activate(a, 10, Arrival::New);
-    assert_eq!(shares(&fair), (3 << 14, 3 << 14, 1 << 14));
-}
-
 /// wfq.17: streams move into and out of held groups, and change what they like; nobody is lost.
 #[test]
 fn queues_move_into_and_out_of_held_groups() {

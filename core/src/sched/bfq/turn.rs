@@ -69,9 +69,7 @@ impl Bfq {
     /// turns.2: which part of the largest budget, and of the longest time, a queue's turn may be.
     pub(super) fn part(&self, q: u32) -> u64 {
         let (share, share_of_group) = (self.fair.share_of(Leaf(q)), self.fair.share_of_group(Leaf(q)));
-        // One that is about to wait competes with those that do, as in its share.
-        let competitors = self.competing.queues() + u32::from(!self.fair.is_backlogged(Leaf(q)));
-        Turns::part(share, competitors, share_of_group, &self.settings)
+        Turns::part(share, self.competing.queues().max(1), share_of_group, &self.settings)
     }
 
     /// charge.1

@@ -54,17 +54,18 @@ impl FairQueue {
         let mut share = 1_u64 << 16;
         while slot != NIL {
             let entity = self.entities.at(slot);
-            share = (share * u64::from(entity.weight)).div_ceil(self.weights_with(slot));
-            slot = self.group(entity.parent).entity;
+            let (parent, weight) = (entity.parent, u64::from(entity.weight));
+            let weights = self.tree_of(slot).weights;
+            let is_left_out = entity.state == State::Forgotten && self.is_throttled(slot);
+            share = (share * weight).div_ceil(if is_left_out { weights + weight } else { weights.max(weight) });
+            slot = self.group(parent).entity;
         }
         share as u32
     }
 
-    /// The weights that an entity competes with, its own among them: a forgotten one's is not in W.
-    fn weights_with(&self, slot: u32) -> u64 {
-        let entity = self.entities.at(slot);
-        let own = if entity.state == State::Forgotten { entity.weight } else { 0 };
-        self.tree_of(slot).weights + u64::from(own)
+    /// Whether an entity is a group that is throttled.
+    fn is_throttled(&self, slot: u32) -> bool {
+        self.entities.at(slot).group.is_some_and(|group| self.group(group).is_throttled)
     }
 
     /// The service an idle group would have had while the others received `served`; 0 for a backlogged group. A throttled group with
@@ -78,7 +79,9 @@ impl FairQueue {
         }
         while slot != NIL {
             let entity = self.entities.at(slot);
-            share = share * u64::from(entity.weight) / self.weights_with(slot);
+            let (weight, weights) = (u64::from(entity.weight), self.tree_of(slot).weights);
+            let counted = entity.state != State::Forgotten;
+            share = share * weight / if counted { weights.max(weight) } else { weights + weight };
             slot = self.group(entity.parent).entity;
         }
         if share == WHOLE {
