@@ -89,7 +89,9 @@ impl Config {
         self.exports.iter().any(|export| export.ways.iter().any(WayIn::is_block_device))
     }
 
-    pub(crate) fn group(&self, export: &Export) -> &Group {
+    /// The group of an export.
+    #[must_use]
+    pub fn group(&self, export: &Export) -> &Group {
         &self.groups[usize::from(export.group.0)]
     }
 }

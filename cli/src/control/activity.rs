@@ -44,10 +44,8 @@ pub(super) type Outside<'a> = BTreeMap<(&'a str, &'a str), Times>;
 
 pub(super) fn outside<'a>(state: &'a State, view: &View) -> Outside<'a> {
     let config = &state.config;
-    let place = |export: &'a Export| {
-        let (disk, group) = (&config.disks[export.disk?].name, &config.groups[usize::from(export.group.0)].path);
-        Some((&*export.name, (&**disk, &**group)))
-    };
+    let place =
+        |export: &'a Export| Some((&*export.name, (&*config.disks[export.disk?].name, &*config.group(export).path)));
     let places: BTreeMap<&str, (&str, &str)> = config.exports.iter().filter_map(place).collect();
     let mut all = Outside::new();
     for client in view.clients.iter().filter(|client| client.held.is_some() || client.unsent.is_some()) {
@@ -176,6 +174,11 @@ impl Activity {
     /// Whether what they took can be divided by those that ended: not where fewer ended than are open.
     pub(super) fn tells_each(&self) -> bool {
         self.ops > 0 && self.ops >= u64::from(self.open)
+    }
+
+    /// How many of its operations wait for the disk.
+    pub(super) fn waiting(&self) -> u32 {
+        self.open.saturating_sub(self.in_flight)
     }
 
     pub(super) fn is_active(&self) -> bool {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fairlift::access::Rule;
 use fairlift::config::{Address, Backing, Config, Disk, Export, Listener, Tls};
 use fairlift::control::{Edit, Leave};
-use fairlift_core::{Group, GroupId, Weight, flush, sched};
+use fairlift_core::{Group, Weight, flush, sched};
 use fairlift_lab::suggestion;
 use serde_json::{Map, Value};
 
@@ -32,8 +32,7 @@ const ACTS: [(&str, Act); 3] = [("add", Act::Add), ("set", Act::Set), ("remove",
 
 /// The group of each export, both by name.
 fn paths(config: &Config) -> impl Iterator<Item = (&str, &str)> {
-    let path = |group: GroupId| &*config.groups[usize::from(group.0)].path;
-    config.exports.iter().map(move |export| (&*export.name, path(export.group)))
+    config.exports.iter().map(|export| (&*export.name, &*config.group(export).path))
 }
 
 pub(crate) fn parse_kind(word: &str) -> Result<Kind, String> {
@@ -108,11 +107,9 @@ impl<'a> Changes<'a> {
     }
 
     fn act(&mut self, act: Act, kind: Kind, name: &str, keys: Map<String, Value>) -> Result<(), String> {
-        let Config { exports, groups, .. } = &self.edit.config;
-        let group = match exports.iter().find(|export| export.name == name) {
-            Some(export) => groups[usize::from(export.group.0)].path.clone(),
-            None => own_path(name),
-        };
+        let config = &self.edit.config;
+        let export = config.exports.iter().find(|export| export.name == name);
+        let group = export.map_or_else(|| own_path(name), |export| config.group(export).path.clone());
         let limits =
             ["max", "min", "burst"].iter().find_map(|key| Some(format!("{key}=\"{}", keys.get(*key)?.as_str()?)));
         let keys = Keys { kind, act, group, limits: limits.unwrap_or_default(), keys };

@@ -10,10 +10,11 @@
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use fairlift::Handle;
+use fairlift::access::Grant;
 use fairlift::control::{Event, View};
 use fairlift_core::Instant;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
@@ -21,7 +22,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::activity::seconds;
-use super::status;
+use super::{lock, status};
 
 /// The time between two samples. Chosen: 120 points across a graph, three pixels from each other on a phone.
 pub(super) const EVERY: Duration = Duration::from_secs(5);
@@ -60,13 +61,13 @@ impl History {
     pub(super) fn look(&self, handle: &Handle) {
         let Some(state) = handle.state() else { return };
         if state.config.groups.len() > GROUPS {
-            *self.kept() = Recorded::default(); // history.2
+            *lock(&self.0) = Recorded::default(); // history.2
             return;
         }
         let Some(after) = handle.view(true) else { return };
-        let mut kept = self.kept();
+        let mut kept = lock(&self.0);
         if let Some(before) = kept.before.take() {
-            let status = status::status(&state, [&before, &after], &[]);
+            let status = status::status(&Grant::See, &state, [&before, &after], &[]);
             kept.add(after.at, status["tenants"].as_array().map_or(&[], Vec::as_slice));
         }
         kept.before = Some(after);
@@ -85,7 +86,7 @@ impl History {
             ago_seconds: f64,
             tenants: &'a [SampleRow],
         }
-        let kept = self.kept();
+        let kept = lock(&self.0);
         let samples = kept
             .samples
             .iter()
@@ -102,10 +103,6 @@ impl History {
             changes: events.iter().filter_map(change).collect(),
         };
         serde_json::value::to_raw_value(&shown).expect("keys are text")
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Recorded> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,7 +151,7 @@ mod tests {
             |number: usize, had: f64| json!({"path": format!("/t/{number}"), "disk": "d", "had": had, "p99_us": null});
         let tenants: Vec<_> = (0..TENANTS + 9).map(|number| tenant(number, number as f64 / 100.0)).collect();
         for sample in 1..=SAMPLES as u64 + 3 {
-            history.kept().add(Instant::from_nanos(5_000_000_000 * sample), &tenants);
+            lock(&history.0).add(Instant::from_nanos(5_000_000_000 * sample), &tenants);
         }
         let all = shown(&history, 620, &[]);
         let samples = all["samples"].as_array().unwrap();
@@ -165,7 +162,7 @@ mod tests {
             (TENANTS, &json!("/t/72"), &json!("/t/9"))
         );
         assert_eq!((&rows[22]["had"], &rows[0]["p99_us"]), (&json!(0.5), &Value::Null));
-        let names = history.kept().samples.iter().map(|sample| Arc::as_ptr(&sample.rows[0].of)).collect::<Vec<_>>();
+        let names = lock(&history.0).samples.iter().map(|sample| Arc::as_ptr(&sample.rows[0].of)).collect::<Vec<_>>();
         assert!(names.windows(2).all(|two| two[0] == two[1]), "a name is kept once");
         let event = |kind, seconds| Event {
             number: 1,

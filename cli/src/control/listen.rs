@@ -133,38 +133,35 @@ async fn over_and_over<T: Send + 'static>(pause: Duration, call: impl Fn() -> T 
 async fn accept_unix(socket: UnixListener, place: Arc<Endpoint>, app: App, router: axum::Router, room: Arc<Room>) {
     let Ok(socket) = tokio::net::UnixListener::from_std(socket) else { return };
     loop {
-        match socket.accept().await {
-            Ok((stream, _)) => {
-                let peer = stream.peer_cred().ok();
-                let named = peer.map(|peer| format!("uid {} (pid {})", peer.uid(), peer.pid().unwrap_or(0)));
-                let mut peer = Peer { user: peer.map(|peer| (peer.uid(), peer.gid())), ..Peer::default() };
-                app.handle.learn_cgroup(stream.as_fd(), &mut peer);
-                let who = Caller { place: Arc::clone(&place), name: named.unwrap_or_else(|| "unknown".into()), peer };
-                in_a_task(room.enter(&who.peer), speak(TokioIo::new(stream), who, router.clone()));
-            }
-            Err(error) => pause(&error).await,
-        }
+        let (stream, _) = next(|| socket.accept()).await;
+        let peer = stream.peer_cred().ok();
+        let named = peer.map(|peer| format!("uid {} (pid {})", peer.uid(), peer.pid().unwrap_or(0)));
+        let mut peer = Peer { user: peer.map(|peer| (peer.uid(), peer.gid())), ..Peer::default() };
+        app.handle.learn_cgroup(stream.as_fd(), &mut peer);
+        let who = Caller { place: Arc::clone(&place), name: named.unwrap_or_else(|| "unknown".into()), peer };
+        in_a_task(room.enter(&who.peer), speak(TokioIo::new(stream), who, router.clone()));
     }
 }
 
 async fn accept_tcp(socket: TcpListener, place: Arc<Endpoint>, router: axum::Router, room: Arc<Room>) {
     let Ok(socket) = tokio::net::TcpListener::from_std(socket) else { return };
     loop {
-        match socket.accept().await {
-            Ok((stream, from)) => {
-                let peer = Peer { address: Some(from.ip()), ..Peer::default() };
-                let who = Caller { place: Arc::clone(&place), name: from.to_string(), peer };
-                in_a_task(room.enter(&who.peer), greet(stream, who, router.clone()));
-            }
-            Err(error) => pause(&error).await,
-        }
+        let (stream, from) = next(|| socket.accept()).await;
+        let peer = Peer { address: Some(from.ip()), ..Peer::default() };
+        let who = Caller { place: Arc::clone(&place), name: from.to_string(), peer };
+        in_a_task(room.enter(&who.peer), greet(stream, who, router.clone()));
     }
 }
 
-/// Out of descriptors or memory: asking again at once would only fail again.
-async fn pause(error: &io::Error) {
-    tracing::warn!(%error, "a control connection could not be accepted");
-    tokio::time::sleep(Duration::from_millis(100)).await;
+/// The next connection. Out of descriptors or memory, asking again at once would only fail again.
+async fn next<T, A: Future<Output = io::Result<T>>>(accept: impl Fn() -> A) -> T {
+    loop {
+        match accept().await {
+            Ok(connection) => return connection,
+            Err(error) => tracing::warn!(%error, "a control connection could not be accepted"),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// Serves a connection in a task of its own, if there is a place for it (http.1).

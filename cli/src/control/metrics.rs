@@ -14,7 +14,7 @@ mod server;
 mod tenants;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, header};
@@ -26,8 +26,8 @@ use fairlift::gateways::PoolView;
 use fairlift_core::{Duration, Instant};
 
 use super::activity::{Activity, seconds};
-use super::pools;
 use super::shares::{self, Share};
+use super::{lock, pools};
 use tenants::TenantRow;
 
 /// How many answers are kept for scrapers that have not read them. Chosen: two scrapers that overlap, and some by hand.
@@ -98,10 +98,6 @@ fn piece(text: &Bytes, at: usize, length: usize) -> Result<Option<Bytes>, std::i
     }
     // A copy, or a piece would keep the whole.
     Ok((at < length).then(|| Bytes::copy_from_slice(&text[at..length.min(at + PIECE)])))
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The metrics of a server, as text, as far as a client may see them: those not of a tenant are for clients that see all.

@@ -33,7 +33,7 @@ mod trace;
 mod why;
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -104,6 +104,10 @@ impl NotRead {
             Self::Refused(refused) => vec![refused.to_string()],
         }
     }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// All current settings of a server, as `GET /v1/state` answers them; `None`: it has ended.

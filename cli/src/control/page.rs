@@ -7,39 +7,27 @@ use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 
+/// A file: its type, and its content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asset {
-    Text,
-    Style,
-    Script,
-}
+pub(super) struct Asset(pub(super) &'static str, &'static str);
+
+pub(super) const TEXT: Asset = Asset("text/html; charset=utf-8", include_str!("page/page.html"));
+pub(super) const STYLE: Asset = Asset("text/css; charset=utf-8", include_str!("page/page.css"));
+pub(super) const SCRIPT: Asset = Asset("text/javascript; charset=utf-8", include_str!("page/page.js"));
 
 /// browser.2
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 impl Asset {
-    pub(super) const fn kind(self) -> &'static str {
-        match self {
-            Self::Text => "text/html; charset=utf-8",
-            Self::Style => "text/css; charset=utf-8",
-            Self::Script => "text/javascript; charset=utf-8",
-        }
-    }
-
     pub(super) fn answer(self) -> Response {
-        let bytes: &'static str = match self {
-            Self::Text => include_str!("page/page.html"),
-            Self::Style => include_str!("page/page.css"),
-            Self::Script => include_str!("page/page.js"),
-        };
         let headers = [
-            (header::CONTENT_TYPE, self.kind()),
+            (header::CONTENT_TYPE, self.0),
             (header::CONTENT_SECURITY_POLICY, POLICY),
             (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
             (header::REFERRER_POLICY, "no-referrer"),
             (header::CACHE_CONTROL, "no-cache"),
         ];
-        (headers, Body::from(bytes)).into_response()
+        (headers, Body::from(self.1)).into_response()
     }
 }

@@ -18,7 +18,7 @@ use fairlift::access::{Grant, is_below};
 use fairlift::config::Config;
 use fairlift::control::{Event, State, View};
 use fairlift_core::{Group, GroupId};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::failure::{Failure, fail};
 
@@ -102,7 +102,7 @@ pub(super) fn seen(role: &Grant, mut state: State, mut view: View) -> (State, Vi
         groups.push(Group { parent: group.parent.map(|parent| numbers[&parent]), ..group.clone() });
     }
     let mut exports = config.exports.to_vec();
-    exports.retain(|export| role.sees(&config.groups[usize::from(export.group.0)].path));
+    exports.retain(|export| role.sees(&config.group(export).path));
     let mut disks = Vec::new();
     for export in &mut exports {
         export.group = numbers[&export.group];
@@ -126,45 +126,6 @@ pub(super) fn seen(role: &Grant, mut state: State, mut view: View) -> (State, Vi
     (state, view)
 }
 
-/// The part of a status for a tenant: its rows, and its disks with the tenant's own figures.
-pub(super) fn hide(role: &Grant, status: &mut Value) {
-    let Grant::Tenant(_) = role else { return };
-    let rows = |value: &mut Value| value.as_array_mut().map(std::mem::take).unwrap_or_default();
-    let mut tenants = rows(&mut status["tenants"]);
-    tenants.retain(|row| row["path"].as_str().is_some_and(|path| role.sees(path)));
-    let mut disks = rows(&mut status["disks"]);
-    disks.retain(|disk| tenants.iter().any(|row| row["disk"] == disk["name"]));
-    for disk in &mut disks {
-        let own = |key: &str| {
-            let rows = tenants.iter().filter(|row| row["disk"] == disk["name"]);
-            let values = rows.map(|row| &row[key]);
-            match values.clone().all(Value::is_u64) {
-                true => json!(values.filter_map(Value::as_u64).sum::<u64>()),
-                false => json!(values.filter_map(Value::as_f64).sum::<f64>()),
-            }
-        };
-        *disk = json!({
-            "name": disk["name"],
-            "scheduler": disk["scheduler"],
-            "depth": disk["depth"],
-            "in_flight": own("in_flight"),
-            "waiting": own("waiting"),
-            "iops": own("iops"),
-            "bps": own("bps"),
-        });
-    }
-    let connections = tenants.iter().filter_map(|row| row["connections"].as_u64()).sum::<u64>();
-    let own = [
-        ("tenants", tenants.into()),
-        ("disks", disks.into()),
-        ("connections", connections.into()),
-        ("clients", Value::Array(Vec::new())),
-        ("warnings", Value::Array(Vec::new())),
-        ("flush_errors", 0.into()),
-    ];
-    own.into_iter().for_each(|(key, value)| status[key] = value);
-}
-
 /// The detail of an event that an export has come from another group, which the event names.
 pub(super) const MOVED: &str = "moved";
 
@@ -174,13 +135,10 @@ pub(super) fn tells(role: &Grant, config: &Config, event: &Event) -> bool {
     if event.of.iter().any(|(key, _)| *key == MOVED) {
         return false;
     }
-    let group_of = |name: &str| {
-        let export = config.exports.iter().find(|export| export.name == name)?;
-        Some(&*config.groups[usize::from(export.group.0)].path)
-    };
+    let export = |name: &str| config.exports.iter().find(|export| export.name == name);
     event.of.iter().any(|(key, value)| match *key {
         "group" => role.sees(value),
-        "export" => group_of(value).is_some_and(|group| role.sees(group)),
+        "export" => export(value).is_some_and(|export| role.sees(&config.group(export).path)),
         _ => false,
     })
 }

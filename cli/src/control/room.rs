@@ -5,48 +5,42 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use fairlift::access::Peer;
+
+use super::lock;
 
 /// A user at a unix socket, or an address; `None`: root and the server's own user, who mend what others do.
 type Origin = Option<(Option<u32>, Option<IpAddr>)>;
 
 pub(super) struct Room {
-    taken: Mutex<HashMap<Origin, usize>>,
+    /// A place is one more reference.
+    taken: Mutex<HashMap<Origin, Place>>,
     /// Places for one, and for all together. Root and the server's own user have as many of their own.
     each: usize,
     all: usize,
 }
 
 /// A place that is taken until this is dropped.
-pub(super) struct Place(Arc<Room>, Origin);
+pub(super) type Place = Arc<()>;
 
 impl Room {
     pub(super) fn new(each: usize, all: usize) -> Arc<Self> {
         Arc::new(Self { taken: Mutex::default(), each, all })
     }
 
-    pub(super) fn enter(self: &Arc<Self>, peer: &Peer) -> Option<Place> {
+    pub(super) fn enter(&self, peer: &Peer) -> Option<Place> {
         let user = peer.user.map(|(uid, _)| uid);
         let origin = (!peer.is_root_or_own()).then(|| (user, peer.address.as_ref().map(IpAddr::to_canonical)));
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let its = taken.get(&origin).copied().unwrap_or(0);
-        let others = || taken.iter().filter(|(origin, _)| origin.is_some()).map(|(_, count)| count).sum::<usize>();
+        let mut taken = lock(&self.taken);
+        let count = |places: &Place| Arc::strong_count(places) - 1;
+        taken.retain(|_, places| count(places) > 0);
+        let its = taken.get(&origin).map_or(0, count);
+        let others =
+            || taken.iter().filter(|(origin, _)| origin.is_some()).map(|(_, places)| count(places)).sum::<usize>();
         let has_room = if origin.is_none() { its < self.all } else { its < self.each && others() < self.all };
-        has_room.then(|| taken.insert(origin, its + 1)).map(|_| Place(Arc::clone(self), origin))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut taken = self.0.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(its) = taken.get_mut(&self.1) {
-            *its -= 1;
-            if *its == 0 {
-                taken.remove(&self.1);
-            }
-        }
+        has_room.then(|| Arc::clone(taken.entry(origin).or_default()))
     }
 }
 
@@ -71,8 +65,8 @@ mod tests {
         assert!(enters(at("192.0.2.1")) && !enters(at("192.0.2.2")), "five together");
         assert_eq!([0; 6].map(|_| enters(user(0))), [true, true, true, true, true, false]);
         kept.clear();
-        assert!(room.taken.lock().unwrap().is_empty());
         let mapped = ["192.0.2.1", "::ffff:192.0.2.1", "192.0.2.1"].map(|address| room.enter(&at(address)));
-        assert_eq!(mapped.map(|place| place.is_some()), [true, true, false]);
+        assert_eq!(mapped.each_ref().map(Option::is_some), [true, true, false]);
+        assert_eq!(room.taken.lock().unwrap().len(), 1, "of those that have left nothing stays");
     }
 }

@@ -23,8 +23,9 @@ pub(crate) use self::openapi::document;
 use super::failure::{Failure, bad};
 use super::roles::{self, Right};
 use super::room::Room;
+use super::show::{self, Objects};
 use super::take_over::Handed;
-use super::{Act, ConfigFile, Kind, history, metrics, page, pools, show};
+use super::{Act, ConfigFile, Kind, history, metrics, page, pools};
 use request::{ApiRequest, drain};
 
 /// How often removed exports and disks are swept, and the knowledge of schedulers is read.
@@ -89,7 +90,7 @@ impl Route {
 macro_rules! routes {
     ($($needs:ident $method:ident $path:literal $does:ident $(($($of:tt)*))? => $says:literal;)*) => {
         pub(super) const ROUTES: &[Route] = {
-            use {Act::*, Kind::*, page::Asset::*};
+            use {Act::*, Kind::*, page::*};
             &[$(Route {
                 needs: Right::$needs,
                 method: Method::$method,
@@ -102,9 +103,9 @@ macro_rules! routes {
 }
 
 routes! {
-    None GET "/" Page(Text) => "The web page";
-    None GET "/page.css" Page(Style) => "Its style";
-    None GET "/page.js" Page(Script) => "Its script";
+    None GET "/" Page(TEXT) => "The web page";
+    None GET "/page.css" Page(STYLE) => "Its style";
+    None GET "/page.js" Page(SCRIPT) => "Its script";
     Own GET "/v1" Server => "The server: version, workers, listeners, flush errors";
     Own GET "/v1/openapi.json" Document => "This document";
     Own GET "/v1/state" All => "All current settings: exports, disks, groups, listeners, clients";
@@ -238,7 +239,9 @@ impl App {
                 self.look(role, move |state, view| Ok(show::server(state, view, (may_change, sees_all)))).await
             }
             Does::All => self.look(role, |state, view| Ok(show::state(state, view))).await,
-            Does::List(kind) => self.look(role, move |state, view| Ok(look::list(kind, state, view))).await,
+            Does::List(kind) => {
+                self.look(role, move |state, view| Ok(Objects::new(&state.config, view).all(kind))).await
+            }
             Does::Look(kind) => self.look(role, move |state, view| look::one(kind, &request.name, state, view)).await,
             Does::Connections => {
                 self.look(role, |_, view| Ok(view.clients.iter().map(show::client).collect::<Value>())).await
@@ -249,8 +252,8 @@ impl App {
                 self.look(role, move |_, view| Ok(history.show(view.at, &handle.events(Some(0)).0))).await
             }
             Does::Gateways => Ok(json_response(&pools::gateways(&ask(move || self.handle.pools()).await?))),
-            Does::Why => self.why(&request).await,
-            Does::WhyAll => self.why_all(&request).await,
+            Does::Why => self.why(&request, true).await,
+            Does::WhyAll => self.why(&request, false).await,
             Does::Trace => self.trace(request).await,
             Does::Metrics => self.metrics(role, metrics::Format::wanted(&request.headers)).await,
             Does::Events => self.events(request),

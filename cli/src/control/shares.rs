@@ -32,10 +32,10 @@ use fairlift::control::State;
 use fairlift::control::view::DiskView;
 use fairlift_core::ceiling::{Rate, Rates};
 use fairlift_core::cost_model::Model;
-use fairlift_core::entitlement::Entitlement;
+use fairlift_core::entitlement::{Entitlement, OWN};
 use fairlift_core::stats::Counters;
 use fairlift_core::waits::Part;
-use fairlift_core::{GroupId, Op, Weight};
+use fairlift_core::{GroupId, Op};
 
 use super::activity::{Activity, seconds};
 
@@ -118,13 +118,20 @@ pub(super) fn shares<'a>(
         }
         Some((&**path, sum * floor(&bounds.floor, &ops, length)?))
     });
+    let ended: u64 = rows.values().map(|activity| activity.data[0].ops + activity.data[1].ops).sum();
+    // share.5: how many requests the device does at once, where most are reads and where most are writes; `None`: nothing ended.
+    let at_once = [Op::Read, Op::Write].map(|op| {
+        let took = disk.fastest(op).filter(|_| ended > 0)?;
+        Some(seconds(took) * ended as f64 / length)
+    });
+    let in_device = rows.values().filter(|activity| activity.in_device(length) > 0.0).count();
     let data = |path: &str| had[path] - rows[path].flushed / whole;
     let sums = |of: &dyn Fn(&str) -> f64| rows.keys().map(|path| of(path)).sum::<f64>();
     let (all, all_counted) = (sums(&data), sums(&|path| rows[path].had));
     let waits = |path: &str, activity: &Activity| {
         let inside = activity.in_device(length);
-        let is_alone = rows.iter().all(|(other, activity)| *other == path || activity.in_device(length) == 0.0);
-        let wants = at_once(disk, activity, rows, length).filter(|_| !is_alone);
+        let is_alone = in_device == usize::from(inside > 0.0);
+        let wants = at_once[usize::from(activity.data[0].ops < activity.data[1].ops)].filter(|_| !is_alone);
         let behind = wants.map_or(0.0, |wants| behind(data(path) / all, inside, wants));
         let odds = |mine: f64, all: f64| mine / (all - mine);
         let costs = Some(odds(data(path), all) / odds(activity.had, all_counted))
@@ -136,14 +143,6 @@ pub(super) fn shares<'a>(
     let wants = waits.iter().map(|(path, waits)| (*path, Want::of(&rows[path], had[path], *waits))).collect();
     let due = divide(state, had.values().sum(), &wants, &floors.collect());
     due.into_iter().map(|(path, (due, by))| (path, Share { had: had[path], due, by, waits: waits[path] })).collect()
-}
-
-/// How many requests a device does at once (share.5); `None`: nothing ended.
-fn at_once(disk: &DiskView, activity: &Activity, rows: &BTreeMap<&str, Activity>, length: f64) -> Option<f64> {
-    let op = if activity.data[0].ops >= activity.data[1].ops { Op::Read } else { Op::Write };
-    let took = seconds(disk.fastest(op)?);
-    let ended: u64 = rows.values().map(|activity| activity.data[0].ops + activity.data[1].ops).sum();
-    Some(took * ended as f64 / length).filter(|_| ended > 0)
 }
 
 /// share.5: for a tenant's part of the service of all, its requests in the device, and the device's best depth.
@@ -241,8 +240,8 @@ fn divide<'a>(
     let there = wants.iter().filter_map(|(path, want)| Some((*path, want, *numbers.get(path)?)));
     let tenants: Vec<_> = there
         .map(|(path, want, group)| {
-            // A group's own operations compete with the groups below it, as one of the default weight.
-            let node = parts.add(group, Some(Weight::DEFAULT.into()), above);
+            // A group's own operations compete with the groups below it.
+            let node = parts.add(group, Some(OWN), above);
             parts.demand(node, want.most);
             (path, want, node, group)
         })
@@ -272,7 +271,7 @@ fn divide<'a>(
 mod tests {
     use super::*;
     use fairlift::config::{Config, Disk};
-    use fairlift_core::{Group, sched};
+    use fairlift_core::{Group, Weight, sched};
 
     fn state() -> State {
         let group = |path: &str, parent, weight| Group {
@@ -296,7 +295,15 @@ mod tests {
         assert_eq!((all["/t/a"], all["/t/b"], all["/u"]), (0.75 * 0.75, 0.75 * 0.25, 0.25));
         assert_eq!(due(&["/t/a", "/u"])["/t/a"], 0.75);
         assert_eq!(due(&["/t/b"])["/t/b"], 1.0);
-        assert_eq!(due(&["/", "/u"])["/u"], 0.5, "exports of the root count as one");
+    }
+
+    /// share.2: 40 beside 100.
+    #[test]
+    fn what_is_a_groups_own_counts_as_one_stream_beside_the_groups_below_it_as_for_the_scheduler() {
+        let state = state();
+        let due = |active: &[&'static str], path| (by_weight(&state, active.iter().copied())[path] * 1e6).round();
+        assert_eq!((due(&["/", "/u"], "/"), due(&["/", "/u"], "/u")), (285_714.0, 714_286.0));
+        assert_eq!(due(&["/t", "/t/b", "/u"], "/t"), 214_286.0, "of three quarters");
     }
 
     /// The due of each, of a disk's whole time: in order a, b and u.

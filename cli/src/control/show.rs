@@ -1,23 +1,21 @@
 //! Objects, as JSON.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fairlift::access::{Control, Rule};
 use fairlift::config::{Config, Disk, Export, Listener, Tls, WayIn};
-use fairlift::control::view::{ClientView, DiskView};
+use fairlift::control::view::{ClientView, DeviceView, DiskView};
 use fairlift::control::{Event, State, View};
-use fairlift_core::GroupId;
 use fairlift_core::ceiling::{Bounds, Ceiling, Rates};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::Kind;
 use crate::syntax::place;
 use crate::ways;
-
-fn path(config: &Config, group: GroupId) -> &str {
-    &config.groups[usize::from(group.0)].path
-}
 
 /// Seconds since 1970.
 pub(super) fn seconds(at: SystemTime) -> f64 {
@@ -58,30 +56,112 @@ pub(super) fn server(state: &State, view: &View, (may_change, sees_all): (bool, 
     })
 }
 
-pub(super) fn export(config: &Config, export: &Export, view: &View) -> Value {
-    let bytes = view.exports.iter().find(|(name, _)| *name == export.name).map(|(_, bytes)| *bytes);
-    let connections = view.clients.iter().filter(|client| client.export.as_ref() == Some(&export.name)).count();
-    let block = view.block_devices.iter().find(|block| block.export == export.name);
-    let mut shown = json!({
-        "name": export.name,
-        "description": export.description,
-        "backing": export.backing.about().written,
-        "offset": export.offset,
-        "size": bytes,
-        "disk": export.disk.map(|disk| &config.disks[disk].name),
-        "group": path(config, export.group),
-        "ioprio": export.priority.to_string(),
-        "read_only": export.read_only,
-        "block_device": block.map(|block| json!({"path": block.path, "link": block.link, "live": block.live, "recovered": block.recovered})),
-        "connections": connections,
-    });
-    for row in ways::ROWS {
-        shown[row.name] = export.ways.find(row.name).map(WayIn::written).into();
-    }
-    shown
+/// The objects of a server; each is found in one step, for there may be ten thousand.
+pub(super) struct Objects<'a> {
+    config: &'a Config,
+    view: &'a View,
+    /// By the names of disks and exports.
+    disks: HashMap<&'a str, &'a DiskView>,
+    bytes: HashMap<&'a str, u64>,
+    connections: HashMap<&'a str, usize>,
+    block_devices: HashMap<&'a str, &'a DeviceView>,
+    /// By group: the names of its exports, and the groups below it.
+    exports: Vec<Vec<&'a str>>,
+    below: Vec<Vec<usize>>,
 }
 
-pub(super) fn disk(settings: &Disk, view: &DiskView) -> Value {
+impl<'a> Objects<'a> {
+    pub(super) fn new(config: &'a Config, view: &'a View) -> Self {
+        let groups = config.groups.len();
+        let mut this = Self {
+            config,
+            view,
+            disks: view.disks.iter().map(|disk| (&*disk.name, disk)).collect(),
+            bytes: view.exports.iter().map(|(name, bytes)| (&**name, *bytes)).collect(),
+            connections: HashMap::new(),
+            // Of several with one name the first is shown.
+            block_devices: view.block_devices.iter().rev().map(|device| (&*device.export, device)).collect(),
+            exports: vec![Vec::new(); groups],
+            below: vec![Vec::new(); groups],
+        };
+        for name in view.clients.iter().filter_map(|client| client.export.as_deref()) {
+            *this.connections.entry(name).or_default() += 1;
+        }
+        config.exports.iter().for_each(|export| this.exports[usize::from(export.group.0)].push(&export.name));
+        for (at, group) in config.groups.iter().enumerate() {
+            group.parent.into_iter().for_each(|parent| this.below[usize::from(parent.0)].push(at));
+        }
+        this
+    }
+
+    /// The names of the objects of a kind, in their order.
+    pub(super) fn names(&self, kind: Kind) -> Vec<Cow<'a, str>> {
+        let Config { exports, disks, groups, listeners, clients, .. } = self.config;
+        match kind {
+            Kind::Export => exports.iter().map(|export| (&*export.name).into()).collect(),
+            Kind::Disk => disks.iter().map(|disk| (&*disk.name).into()).collect(),
+            Kind::Group => groups.iter().map(|group| (&*group.path).into()).collect(),
+            Kind::Listener => listeners.iter().map(|listener| place::show(&listener.address).into()).collect(),
+            Kind::Client => clients.iter().map(|rule| (&*rule.name).into()).collect(),
+        }
+    }
+
+    /// One of a kind, by its place; of a group also those below it. `None`: a disk of which there are no figures.
+    pub(super) fn one(&self, kind: Kind, at: usize) -> Option<Value> {
+        let Config { exports, disks, listeners, clients, .. } = self.config;
+        Some(match kind {
+            Kind::Export => self.export(&exports[at]),
+            Kind::Disk => disk(&disks[at], self.disks.get(&*disks[at].name)?),
+            Kind::Group => self.group(at),
+            Kind::Listener => listener(&listeners[at]),
+            Kind::Client => rule(&clients[at], self.view),
+        })
+    }
+
+    /// All of a kind: of groups the tree.
+    pub(super) fn all(&self, kind: Kind) -> Value {
+        match kind {
+            Kind::Group => self.group(0),
+            _ => self.each(kind).collect(),
+        }
+    }
+
+    fn each(&self, kind: Kind) -> impl Iterator<Item = Value> + Clone {
+        (0..self.names(kind).len()).filter_map(move |at| self.one(kind, at))
+    }
+
+    fn export(&self, export: &Export) -> Value {
+        let (config, name) = (self.config, &*export.name);
+        let mut shown = json!({
+            "name": name,
+            "description": export.description,
+            "backing": export.backing.about().written,
+            "offset": export.offset,
+            "size": self.bytes.get(name),
+            "disk": export.disk.map(|disk| &config.disks[disk].name),
+            "group": config.group(export).path,
+            "ioprio": export.priority.to_string(),
+            "read_only": export.read_only,
+            "block_device": self.block_devices.get(name).map(|block| json!({"path": block.path, "link": block.link, "live": block.live, "recovered": block.recovered})),
+            "connections": self.connections.get(name).unwrap_or(&0),
+        });
+        for row in ways::ROWS {
+            shown[row.name] = export.ways.find(row.name).map(WayIn::written).into();
+        }
+        shown
+    }
+
+    /// A group, and those below it: as deep as the tree, which is bounded.
+    fn group(&self, at: usize) -> Value {
+        let own = &self.config.groups[at];
+        let mut shown = json!({"path": own.path, "weight": own.weight.get(), "exports": self.exports[at]});
+        bounds(self.config, &own.path, &mut shown);
+        shown["groups"] = self.below[at].iter().map(|child| self.group(*child)).collect();
+        shown
+    }
+}
+
+fn disk(settings: &Disk, view: &DiskView) -> Value {
     let knob = |knob: &fairlift::control::view::Knob| json!({"name": knob.name, "value": knob.value, "takes": knob.range.to_string(), "says": knob.says});
     let finding = |finding: &fairlift_core::learn::idling_trial::Finding| {
         json!({
@@ -145,32 +225,7 @@ pub(super) fn bounds(config: &Config, path: &str, shown: &mut Value) {
     }
 }
 
-/// A group, and those below it.
-pub(super) fn tree(config: &Config, at: usize) -> Value {
-    let mut below: Vec<Vec<usize>> = vec![Vec::new(); config.groups.len()];
-    for (number, group) in config.groups.iter().enumerate() {
-        if let Some(parent) = group.parent {
-            below[usize::from(parent.0)].push(number);
-        }
-    }
-    group(config, &below, at)
-}
-
-/// As deep as the tree, which is bounded.
-fn group(config: &Config, below: &[Vec<usize>], at: usize) -> Value {
-    let own = &config.groups[at];
-    let here = |export: &&Export| usize::from(export.group.0) == at;
-    let mut shown = json!({
-        "path": own.path,
-        "weight": own.weight.get(),
-        "exports": config.exports.iter().filter(here).map(|export| &export.name).collect::<Vec<_>>(),
-    });
-    bounds(config, &own.path, &mut shown);
-    shown["groups"] = below[at].iter().map(|child| group(config, below, *child)).collect();
-    shown
-}
-
-pub(super) fn listener(listener: &Listener) -> Value {
+fn listener(listener: &Listener) -> Value {
     let tls = match listener.tls {
         Tls::Off => "off",
         Tls::Optional => "on",
@@ -231,7 +286,7 @@ pub(super) fn rule_keys(rule: &Rule) -> Value {
     })
 }
 
-pub(super) fn rule(rule: &Rule, view: &View) -> Value {
+fn rule(rule: &Rule, view: &View) -> Value {
     let mut shown = client_rule(rule, view);
     let keys = rule_keys(rule).as_object_mut().map(std::mem::take).unwrap_or_default();
     keys.into_iter().for_each(|(key, value)| shown[key] = value);
@@ -249,18 +304,15 @@ struct All<'a>(&'a State, &'a View);
 
 impl Serialize for All<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Self(state, view) = self;
-        let config = &state.config;
-        let find = |disk: &Disk| view.disks.iter().find(|view| view.name == disk.name);
+        let objects = Objects::new(&self.0.config, self.1);
         let mut all = to.serialize_map(None)?;
-        all.serialize_entry("version", &state.version)?;
-        all.serialize_entry("exports", &Each(config.exports.iter().map(|one| export(config, one, view))))?;
+        all.serialize_entry("version", &self.0.version)?;
+        all.serialize_entry("exports", &Each(objects.each(Kind::Export)))?;
         // Their tunables are many, and are shown with each.
-        let disks = config.disks.iter().filter_map(|one| Some(without_tunables(disk(one, find(one)?))));
-        all.serialize_entry("disks", &Each(disks))?;
-        all.serialize_entry("groups", &tree(config, 0))?;
-        all.serialize_entry("listeners", &Each(config.listeners.iter().map(listener)))?;
-        all.serialize_entry("clients", &Each(config.clients.iter().map(|one| rule(one, view))))?;
+        all.serialize_entry("disks", &Each(objects.each(Kind::Disk).map(without_tunables)))?;
+        all.serialize_entry("groups", &objects.all(Kind::Group))?;
+        all.serialize_entry("listeners", &Each(objects.each(Kind::Listener)))?;
+        all.serialize_entry("clients", &Each(objects.each(Kind::Client)))?;
         all.end()
     }
 }

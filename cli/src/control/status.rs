@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairlift::config::Config;
+use fairlift::access::Grant;
 use fairlift::control::{State, View};
 use fairlift::gateways::PoolView;
 use fairlift_core::Duration;
@@ -18,26 +18,33 @@ use super::{pools, shares, show};
 /// The least part of its time that is told of a tenant.
 const LEAST: f64 = 0.01;
 
-/// The work between two looks at a server.
-pub(super) fn status(state: &State, [before, after]: [&View; 2], pools: &[PoolView]) -> Value {
+/// The work between two looks at a server, as far as a client may see it: of a tenant its rows, and its disks with their figures alone (roles.2).
+pub(super) fn status(role: &Grant, state: &State, [before, after]: [&View; 2], pools: &[PoolView]) -> Value {
+    let is_tenant = matches!(role, Grant::Tenant(_));
+    let mut streams = 0;
     let seconds = activity::seconds(after.at.since(before.at));
     let mut disks = Vec::new();
     let mut tenants = Vec::new();
     let outside = [before, after].map(|view| activity::outside(state, view));
-    let (exports, weights) = (exports(state), weights(state));
+    let exports = exports(state);
+    let weights = state.config.groups.iter().map(|group| (&*group.path, group.weight.get()));
+    let weights: BTreeMap<&str, u16> = weights.collect();
     for disk in &after.disks {
         let was = before.disks.iter().find(|old| old.name == disk.name);
         let all = All::new(disk, was, &outside);
         let rows: BTreeMap<&str, Activity> = all.paths().map(|path| (path, all.of(path))).collect();
-        let sum = |of: fn(&Activity) -> f64| rows.values().map(of).sum::<f64>();
-        let (bytes, ops) = (sum(|activity| activity.bytes as f64), sum(|activity| activity.ops as f64));
+        let bytes = rows.values().map(|activity| activity.bytes as f64).sum::<f64>();
         let shares = shares::shares(state, disk, &rows, seconds);
         let entitled = shares::by_weight(state, shares.keys().copied());
         let none = Activity::default();
         let there = exports.get(&*disk.name);
         let mut paths: BTreeSet<&str> = rows.keys().copied().collect();
         paths.extend(there.into_iter().flat_map(BTreeMap::keys));
-        for path in paths {
+        paths.retain(|path| role.sees(path));
+        if is_tenant && paths.is_empty() {
+            continue;
+        }
+        for &path in &paths {
             let activity = rows.get(path).unwrap_or(&none);
             let part = |mine: f64, all: f64| if all > 0.0 { mine / all } else { 0.0 };
             let (share, took) = (shares.get(path), all.latency(path));
@@ -66,7 +73,7 @@ pub(super) fn status(state: &State, [before, after]: [&View; 2], pools: &[PoolVi
                 "latency_met": latency.and_then(Standing::met),
                 "latency_given_up": latency.map(|standing| standing.room == Room::GivenUp),
                 "in_flight": activity.in_flight,
-                "waiting": activity.open.saturating_sub(activity.in_flight),
+                "waiting": activity.waiting(),
                 "connections": activity.streams,
                 "waits": waits(activity, share.copied(), seconds),
                 "pool": pools::shown(pools, &disk.name, path),
@@ -74,30 +81,40 @@ pub(super) fn status(state: &State, [before, after]: [&View; 2], pools: &[PoolVi
             show::bounds(&state.config, path, &mut tenant);
             tenants.push(tenant);
         }
-        let doing = |of: fn(&Doing) -> Duration| activity::doing(disk, was, seconds, of);
-        disks.push(json!({
+        let sum = |of: fn(&Activity) -> u64| paths.iter().filter_map(|path| rows.get(path)).map(of).sum::<u64>();
+        streams += sum(|activity| activity.streams.into());
+        let (in_flight, waiting) = match is_tenant {
+            true => (sum(|activity| activity.in_flight.into()), sum(|activity| activity.waiting().into())),
+            false => (disk.in_flight.into(), disk.waiting.into()),
+        };
+        let mut shown = json!({
             "name": disk.name,
             "scheduler": disk.scheduler.name(),
             "depth": disk.depth,
-            "in_flight": disk.in_flight,
-            "waiting": disk.waiting,
-            "use": f64::from(disk.in_flight) / f64::from(disk.depth.max(1)),
-            "busy": doing(|doing| doing.busy),
-            "flushing": doing(|doing| doing.flushing),
-            "idling": doing(|doing| doing.idling),
-            "iops": ops / seconds + 0.0, // a sum of nothing is -0.0
-            "bps": bytes / seconds + 0.0,
-        }));
+            "in_flight": in_flight,
+            "waiting": waiting,
+        });
+        if !is_tenant {
+            let doing = |of: fn(&Doing) -> Duration| activity::doing(disk, was, seconds, of).into();
+            shown["use"] = (f64::from(disk.in_flight) / f64::from(disk.depth.max(1))).into();
+            shown["busy"] = doing(|doing| doing.busy);
+            shown["flushing"] = doing(|doing| doing.flushing);
+            shown["idling"] = doing(|doing| doing.idling);
+        }
+        shown["iops"] = (sum(|activity| activity.ops) as f64 / seconds).into();
+        shown["bps"] = (sum(|activity| activity.bytes) as f64 / seconds).into();
+        disks.push(shown);
     }
+    let rules = state.config.clients.iter().filter(|_| !is_tenant);
     json!({
         "version": state.version,
         "seconds": seconds,
         "disks": disks,
         "tenants": tenants,
         "engine": after.engine,
-        "connections": after.clients.len(),
-        "clients": state.config.clients.iter().map(|rule| show::client_rule(rule, after)).collect::<Value>(),
-        "flush_errors": after.flush_errors.len(),
+        "connections": if is_tenant { streams } else { after.clients.len() as u64 },
+        "clients": rules.map(|rule| show::client_rule(rule, after)).collect::<Value>(),
+        "flush_errors": if is_tenant { 0 } else { after.flush_errors.len() },
     })
 }
 
@@ -133,18 +150,14 @@ fn quantile(took: &Histogram, per_mille: u32) -> Option<f64> {
     (!took.is_empty()).then(|| took.estimate(per_mille).as_nanos() as f64 / 1000.0)
 }
 
-fn weights(state: &State) -> BTreeMap<&str, u16> {
-    state.config.groups.iter().map(|group| (&*group.path, group.weight.get())).collect()
-}
-
 /// The exports of each disk, by group.
 fn exports(state: &State) -> BTreeMap<&str, BTreeMap<&str, Vec<&str>>> {
-    let Config { exports, disks, groups, .. } = &*state.config;
+    let config = &state.config;
     let mut all: BTreeMap<&str, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
-    for export in exports.iter() {
+    for export in config.exports.iter() {
         let Some(disk) = export.disk else { continue };
-        let group = &*groups[usize::from(export.group.0)].path;
-        all.entry(&*disks[disk].name).or_default().entry(group).or_default().push(&export.name);
+        let of_disk = all.entry(&*config.disks[disk].name).or_default();
+        of_disk.entry(&*config.group(export).path).or_default().push(&export.name);
     }
     all
 }

@@ -38,11 +38,8 @@ const VARIABLES: [&str; 10] = [
 ];
 
 pub(crate) struct StartedAs {
-    program: Option<String>,
-    /// Without the program, and without what a server was told that took over.
-    arguments: Vec<OsString>,
-    directory: Option<String>,
-    environment: BTreeMap<&'static str, Option<String>>,
+    /// As another server is told it.
+    shown: Value,
     /// Why no other process can be started so.
     why_not: Option<&'static str>,
     tell: fn(&str),
@@ -54,6 +51,7 @@ impl StartedAs {
     /// This one; `is_of_a_command`: it ends with a command (`--run`). `tell` tells the service manager a word.
     pub(crate) fn now(is_of_a_command: bool, tell: fn(&str), beside: Option<(&'static str, OwnedFd)>) -> Self {
         let text = |path: std::io::Result<std::path::PathBuf>| path.ok()?.into_os_string().into_string().ok();
+        // Without the program, and without what a server was told that took over.
         let is_ours = |word: &OsString| word.to_string_lossy().starts_with("--take-over");
         let arguments: Vec<_> = std::env::args_os().skip(1).filter(|word| !is_ours(word)).collect();
         let why_not = match () {
@@ -61,27 +59,17 @@ impl StartedAs {
             () if is_of_a_command => Some("the server is that of a command (--run)"),
             () => None,
         };
-        Self {
-            program: text(std::env::current_exe()),
-            arguments,
-            directory: text(std::env::current_dir()),
-            environment: VARIABLES.into_iter().map(|name| (name, std::env::var(name).ok())).collect(),
-            why_not,
-            tell,
-            beside,
-        }
-    }
-
-    fn shown(&self) -> Value {
-        json!({
+        let environment = VARIABLES.into_iter().map(|name| (name, std::env::var(name).ok()));
+        let shown = json!({
             "pid": std::process::id(),
             "uid": rustix::process::geteuid().as_raw(),
-            "program": self.program,
-            "arguments": self.arguments.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
-            "directory": self.directory,
-            "environment": self.environment,
-            "why_not": self.why_not,
-        })
+            "program": text(std::env::current_exe()),
+            "arguments": arguments.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>(),
+            "directory": text(std::env::current_dir()),
+            "environment": environment.collect::<BTreeMap<_, _>>(),
+            "why_not": why_not,
+        });
+        Self { shown, why_not, tell, beside }
     }
 }
 
@@ -107,7 +95,7 @@ impl Handed {
             Ok(plan) => (plan, Vec::new()),
             Err(in_the_way) => (Vec::new(), in_the_way),
         };
-        let mut shown = self.process.shown();
+        let mut shown = self.process.shown.clone();
         shown["plan"] = json!(plan);
         if let Some(State { config, .. }) = handle.state() {
             let added: Vec<_> = config.exports.iter().filter(|export| !file.names(&export.name)).collect();

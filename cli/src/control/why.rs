@@ -54,6 +54,8 @@ struct Look<'a> {
     on_disk: &'a OnDisk<'a>,
     /// Its connections to exports on the disk.
     clients: &'a [&'a ClientView],
+    activity: Activity,
+    share: Option<Share>,
 }
 
 struct OnDisk<'a> {
@@ -89,7 +91,7 @@ pub(super) fn why(
     let outside = [before, after].map(|view| activity::outside(state, view));
     let mut seen = BTreeSet::new();
     let exports = config.exports.iter().filter(|export| {
-        let tenant = &config.groups[usize::from(export.group.0)].path;
+        let tenant = &config.group(export).path;
         role.sees(tenant) && is_meant(export, tenant) && seen.insert(place(export))
     });
     let mut disks = BTreeMap::new();
@@ -103,8 +105,9 @@ pub(super) fn why(
             OnDisk { shares: shares::shares(state, disk, &rows, seconds), all }
         });
         let clients = clients.get(&Some(place(export))).map_or(&[][..], Vec::as_slice);
-        let tenant = &config.groups[usize::from(export.group.0)].path;
-        let look = Look { role, state, before, after, seconds, tenant, disk, was, on_disk, clients };
+        let tenant = &*config.group(export).path;
+        let (activity, share) = (on_disk.all.of(tenant), on_disk.shares.get(tenant).copied());
+        let look = Look { role, state, before, after, seconds, tenant, disk, was, on_disk, clients, activity, share };
         let mut answer = look.answer(&export.name);
         answer["pool"] = pools::shown(pools, name, tenant);
         Some(answer)
@@ -114,28 +117,28 @@ pub(super) fn why(
 
 impl Look<'_> {
     fn answer(&self, export: &str) -> Value {
-        let activity = self.activity(self.tenant);
-        let mut causes = self.causes(&activity);
+        let (activity, share) = (&self.activity, self.share);
+        let mut causes = self.causes();
         // why.4
         let rank = |cause: &Cause| if self.is_short() && cause.name == "client" { 0.0 } else { cause.part };
         causes.sort_by(|one, two| rank(two).total_cmp(&rank(one)));
-        let outstanding = seconds(activity.times.sum()) / self.seconds;
+        let first = causes.first();
         let mut answer = json!({
             "export": export,
             "tenant": self.tenant,
             "disk": self.disk.name,
             "seconds": self.seconds,
-            "cause": causes.first().map(|cause| cause.name),
-            "says": causes.first().map(|cause| &cause.says),
-            "helps": self.helps(&activity, causes.first().is_some_and(|cause| cause.name == "others")),
-            "had": self.share().map_or(0.0, |share| share.had),
-            "due": self.share().map(|share| share.due),
-            "due_by": self.share().map(|share| share.by.name()),
-            "score": self.share().as_ref().and_then(Share::score),
+            "cause": first.map(|cause| cause.name),
+            "says": first.map(|cause| &cause.says),
+            "helps": self.helps(first.is_some_and(|cause| cause.name == "others")),
+            "had": share.map_or(0.0, |share| share.had),
+            "due": share.map(|share| share.due),
+            "due_by": share.map(|share| share.by.name()),
+            "score": share.as_ref().and_then(Share::score),
             "short": self.is_short(),
             "iops": activity.ops as f64 / self.seconds,
             "bps": activity.bytes as f64 / self.seconds,
-            "outstanding": outstanding,
+            "outstanding": self.outstanding(),
             "connections": self.clients.len(),
             "latency": null,
             "cache": self.evicted(),
@@ -188,35 +191,35 @@ impl Look<'_> {
         evicted::says(reads(self.tenant), &others, self.seconds, |path| self.role.sees(path))
     }
 
-    fn share(&self) -> Option<Share> {
-        self.on_disk.shares.get(self.tenant).copied()
-    }
-
     fn is_short(&self) -> bool {
-        self.share().is_some_and(|share| share.is_short())
+        self.share.is_some_and(|share| share.is_short())
     }
 
-    fn activity(&self, path: &str) -> Activity {
-        self.on_disk.all.of(path)
+    /// How many of its operations were outstanding, on average.
+    fn outstanding(&self) -> f64 {
+        seconds(self.activity.times.sum()) / self.seconds
+    }
+
+    fn outstanding_by_stream(&self) -> f64 {
+        self.outstanding() / f64::from(self.activity.streams.max(1))
     }
 
     /// All that took a part of the tenant's time (why.1).
-    fn causes(&self, activity: &Activity) -> Vec<Cause> {
+    fn causes(&self) -> Vec<Cause> {
         if self.clients.is_empty() {
             let says = format!("no client is connected to an export of {} on {}", self.tenant, self.disk.name);
             return vec![Cause { name: "nobody", part: 1.0, says }];
         }
-        let active = activity.active_part(self.seconds);
+        let active = self.activity.active_part(self.seconds);
         let mut causes = Vec::new();
         if active < 1.0 - LEAST {
-            causes.push(self.client(activity, active));
+            causes.push(self.client(1.0 - active));
         }
         let busiest = self.busiest();
         // A worker that has no time left hears late that a request has ended: nobody is in the device before it.
-        let waits = self.share().filter(|_| busiest.is_none()).map_or(Waits::NONE, |share| share.waits);
-        for (part, share) in activity.time_by_part(self.seconds, waits).filter(|(_, share)| *share >= LEAST) {
-            causes.push(self.part(part, share, activity));
-        }
+        let waits = self.share.filter(|_| busiest.is_none()).map_or(Waits::NONE, |share| share.waits);
+        let parts = self.activity.time_by_part(self.seconds, waits).filter(|(_, share)| *share >= LEAST);
+        causes.extend(parts.map(|(part, share)| self.part(part, share)));
         if let Some(worker) = busiest {
             // why.3
             let of = |cause: &mut Cause| ["client", "reply", "device", "one at a time"].contains(&cause.name);
@@ -226,8 +229,8 @@ impl Look<'_> {
         causes
     }
 
-    fn client(&self, activity: &Activity, active: f64) -> Cause {
-        let part = 1.0 - active;
+    fn client(&self, part: f64) -> Cause {
+        let activity = &self.activity;
         let says = if activity.ops == 0 && activity.times.sum() == Duration::ZERO {
             let connections = self.clients.len();
             format!("the client asks for nothing ({connections} connection{})", if connections == 1 { "" } else { "s" })
@@ -243,23 +246,22 @@ impl Look<'_> {
     }
 
     /// The description of one part of the time (why.2).
-    fn part(&self, part: Part, share: f64, activity: &Activity) -> Cause {
-        let much = percent(share);
-        let tenant = self.tenant;
+    fn part(&self, part: Part, share: f64) -> Cause {
+        let (much, tenant, activity) = (percent(share), self.tenant, &self.activity);
         let each = each(activity, seconds(activity.times.of(part)));
-        let (scheduler, outstanding) = (self.disk.scheduler.name(), seconds(activity.times.sum()) / self.seconds);
-        let by_stream = outstanding / f64::from(activity.streams.max(1));
+        let (scheduler, outstanding) = (self.disk.scheduler.name(), self.outstanding());
+        let by_stream = self.outstanding_by_stream();
         let says = match part {
             Part::Memory => format!(
                 "payload memory: {much} of the time its operations wait for some of the server's {} MiB (memory)",
                 self.state.config.limits.memory >> 20
             ),
-            Part::Room => format!("{}: {much} of the time; {each}", self.bound(activity)),
+            Part::Room => format!("{}: {much} of the time; {each}", self.bound()),
             Part::Limit => format!(
                 "its ceiling: {much} of the time its operations are held by {}; {each}",
                 ceilings(&self.state.config.bounds, tenant)
             ),
-            Part::Others => self.others(activity, share),
+            Part::Others => self.others(share),
             Part::Own => {
                 let most = self.disk.depth;
                 let is_bound = outstanding >= f64::from(most);
@@ -274,7 +276,7 @@ impl Look<'_> {
                     "the disk is held idle on purpose ({scheduler}, slice_idle){of_all}: {much} of the time of {tenant}"
                 )
             }
-            Part::Flush => return self.flush(activity, share),
+            Part::Flush => return self.flush(share),
             Part::Device if by_stream < ONE => {
                 let says = format!(
                     "the client asks for one at a time: it keeps {by_stream:.1} outstanding in the device; {each}"
@@ -293,8 +295,8 @@ impl Look<'_> {
     }
 
     /// Which bound is reached where there is no room.
-    fn bound(&self, activity: &Activity) -> String {
-        let (limits, connections) = (&self.state.config.limits, self.clients.len() as f64);
+    fn bound(&self) -> String {
+        let (activity, limits, connections) = (&self.activity, &self.state.config.limits, self.clients.len() as f64);
         let waiting = self.disk.in_flight + self.disk.waiting;
         if f64::from(waiting) >= 0.8 * f64::from(self.disk.nr_requests) {
             return format!("the queue of {} is full (nr_requests = {})", self.disk.name, self.disk.nr_requests);
@@ -321,15 +323,15 @@ impl Look<'_> {
         let others = shares.iter().filter(|(path, _)| **path != self.tenant);
         let (path, most) = others.max_by(|one, two| one.1.had.total_cmp(&two.1.had))?;
         let all: f64 = shares.values().map(|share| share.had).sum();
-        (most.had > 0.1 * all).then(|| (*path, self.activity(path).in_device(self.seconds)))
+        (most.had > 0.1 * all).then(|| (*path, self.on_disk.all.of(path).in_device(self.seconds)))
     }
 
     /// The part of its requests' time in the device that they are behind others'.
     fn behind(&self) -> f64 {
-        self.share().map_or(0.0, |share| share.waits.behind)
+        self.share.map_or(0.0, |share| share.waits.behind)
     }
 
-    fn others(&self, activity: &Activity, part: f64) -> String {
+    fn others(&self, part: f64) -> String {
         let Some((path, beside)) = self.neighbour() else {
             return format!("other connections have the disk for {} of its latency", percent(part));
         };
@@ -339,20 +341,20 @@ impl Look<'_> {
                 "{path}: {} of its latency is waiting behind {path}, which had {} of the disk's time and keeps {:.1} requests outstanding",
                 percent(part),
                 percent(other.had),
-                seconds(self.activity(path).times.sum()) / self.seconds
+                seconds(self.on_disk.all.of(path).times.sum()) / self.seconds
             ),
             false => format!("another tenant: {} of its latency is waiting behind others", percent(part)),
         };
-        let Some(Share { had, due, by, .. }) = self.share() else { return says };
+        let Some(Share { had, due, by, .. }) = self.share else { return says };
         let _ = write!(says, "; {tenant} had {} and was due {} ({})", percent(had), percent(due), by.name());
-        if self.is_inside(activity) {
+        if self.is_inside() {
             let beside = match self.role.sees(path) {
                 true => format!("{beside:.1} of {path}'s requests"),
                 false => "others' requests".into(),
             };
             let _ = write!(says, "; the device holds {beside} beside its own");
-            if activity.tells_each() {
-                let (alone, device) = (time(self.alone(activity)), time(device_time(activity)));
+            if self.activity.tells_each() {
+                let (alone, device) = (time(self.alone()), time(self.device_time()));
                 let _ = write!(says, "; alone, one of its own takes about {alone}, not {device}");
             }
         }
@@ -360,18 +362,24 @@ impl Look<'_> {
     }
 
     /// Whether its requests wait behind others' in the device rather than before it.
-    fn is_inside(&self, activity: &Activity) -> bool {
+    fn is_inside(&self) -> bool {
+        let activity = &self.activity;
         self.behind() * activity.in_device(self.seconds) > seconds(activity.times.of(Part::Others)) / self.seconds
     }
 
     /// The time of one of its requests in the device alone, in seconds.
-    fn alone(&self, activity: &Activity) -> f64 {
-        device_time(activity) * (1.0 - self.behind())
+    fn alone(&self) -> f64 {
+        self.device_time() * (1.0 - self.behind())
+    }
+
+    /// The device time of each of its operations, in seconds.
+    fn device_time(&self) -> f64 {
+        seconds(self.activity.times.of(Part::Device)) / self.activity.ops.max(1) as f64
     }
 
     /// Advice for a tenant whose own queue is longer than its latency, or that waits behind others and is due more, or whose weight alone
     /// decides; `None`: nothing is known.
-    fn helps(&self, activity: &Activity, is_behind: bool) -> Option<String> {
+    fn helps(&self, is_behind: bool) -> Option<String> {
         if let Some((path, standing)) = self.disk.objective(self.tenant)
             && standing.room == Room::GivenUp
             && self.role.sees(path)
@@ -380,17 +388,16 @@ impl Look<'_> {
             let longer = set_latency(path, rounded(1.5 * seconds(takes)));
             return Some(format!("remedy: at most {most} outstanding, or more weight, or a longer latency ({longer})"));
         }
-        let Share { had, due, by, .. } = self.share().filter(|_| is_behind || self.is_short())?;
-        let (is_short, is_inside) = (self.is_short(), self.is_inside(activity));
-        let outstanding = seconds(activity.times.sum()) / self.seconds / f64::from(activity.streams.max(1));
+        let Share { had, due, by, .. } = self.share.filter(|_| is_behind || self.is_short())?;
+        let (is_short, is_inside) = (self.is_short(), self.is_inside());
         let mut ways = Vec::new();
         if !self.disk.scheduler.keeps_latency() {
             ways.push("scheduler=fair, which serves by weight".to_owned());
         } else {
-            if by == By::Weight && outstanding >= ONE {
+            if by == By::Weight && self.outstanding_by_stream() >= ONE {
                 ways.push(self.weight_that_helps());
             }
-            ways.extend(self.latency_that_helps(activity, outstanding, had / due).filter(|_| is_inside));
+            ways.extend(self.latency_that_helps(had / due).filter(|_| is_inside));
             ways.extend(self.depth_that_helps().filter(|_| is_inside && is_short));
             if !is_inside || is_short && ways.is_empty() {
                 ways.push(self.ceiling_that_helps());
@@ -424,7 +431,7 @@ impl Look<'_> {
         let Some((path, _)) = self.neighbour().filter(|(path, _)| self.role.sees(path)) else {
             return "a ceiling for the other".into();
         };
-        let half = Rate::Iops.amount(&self.activity(path).data) as f64 / self.seconds / 2.0;
+        let half = Rate::Iops.amount(&self.on_disk.all.of(path).data) as f64 / self.seconds / 2.0;
         let has = self.group(path).map_or(Rates::NONE, |group| group.bounds.ceiling.max);
         format!(
             "a ceiling for {path} (fairlift set group {path} max=\"{}\")",
@@ -434,7 +441,8 @@ impl Look<'_> {
 
     /// A latency that may be kept ([`target`]): no less than twice what one takes alone, nor than its own queue takes at its due; longer than one
     /// that was given up.
-    fn latency_that_helps(&self, activity: &Activity, outstanding: f64, of_due: f64) -> Option<String> {
+    fn latency_that_helps(&self, of_due: f64) -> Option<String> {
+        let activity = &self.activity;
         if self.disk.objective(self.tenant).is_some_and(|(_, standing)| standing.room != Room::GivenUp)
             || !activity.tells_each()
         {
@@ -443,8 +451,8 @@ impl Look<'_> {
         let now = seconds(activity.times.sum()) / activity.ops as f64;
         let p99 = seconds(self.on_disk.all.latency(self.tenant).estimate(990));
         let fastest = [Op::Read, Op::Write].into_iter().filter_map(|op| self.disk.fastest(op)).min()?;
-        let alone = 2.0 * self.alone(activity).max(seconds(fastest));
-        let least = if outstanding < ONE { alone } else { alone.max(now * of_due) };
+        let alone = 2.0 * self.alone().max(seconds(fastest));
+        let least = if self.outstanding_by_stream() < ONE { alone } else { alone.max(now * of_due) };
         let micros = target(least, p99)?;
         let is_lost = self.disk.given_up.get(self.tenant).is_some_and(|lost| micros <= seconds(*lost) * 1e6);
         (!is_lost).then(|| format!("a latency ({})", set_latency(self.tenant, micros)))
@@ -460,12 +468,13 @@ impl Look<'_> {
         ))
     }
 
-    fn flush(&self, activity: &Activity, share: f64) -> Cause {
-        let much = percent(share);
+    fn flush(&self, share: f64) -> Cause {
+        let (activity, much) = (&self.activity, percent(share));
         let rate = |activity: &Activity| activity.flushes as f64 / self.seconds;
         let others = self.disk.groups.iter().filter(|group| group.path != self.tenant);
-        let most =
-            others.map(|group| (&group.path, self.activity(&group.path))).max_by_key(|(_, activity)| activity.flushes);
+        let most = others
+            .map(|group| (&group.path, self.on_disk.all.of(&group.path)))
+            .max_by_key(|(_, activity)| activity.flushes);
         let (all, own) = (seconds(activity.times.of(Part::Flush)), seconds(activity.flush.of(Part::Flush)));
         // A write that is durable at once waits for its tenant's flush too (sequence.6).
         if own >= 0.5 * all || activity.flushes > most.as_ref().map_or(0, |(_, other)| other.flushes) {
@@ -582,11 +591,6 @@ fn each(activity: &Activity, all: f64) -> String {
             format!("{ended} ended, and {open} have been open for {} on average", time(activity.age / f64::from(open)))
         }
     }
-}
-
-/// The device time of each of its operations, in seconds.
-fn device_time(activity: &Activity) -> f64 {
-    seconds(activity.times.of(Part::Device)) / activity.ops.max(1) as f64
 }
 
 /// The command that sets a latency, in microseconds.

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap_complete::engine::ArgValueCandidates;
 
 use super::client::At;
 use super::complete;
 use super::top::rows::Sort;
-use crate::control::{KINDS, Kind};
+use crate::control::{KINDS, Kind, parse_kind};
 
 fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "takes a number, such as 7".into())
@@ -25,8 +25,8 @@ fn look(text: &str) -> Result<f64, String> {
     seconds(text).ok().filter(is_it).ok_or_else(|| "takes a number of seconds from 0.05 to 60, such as 0.5".into())
 }
 
-fn kinds() -> PossibleValuesParser {
-    PossibleValuesParser::new(KINDS.map(|(name, _)| name))
+fn kinds(of: impl IntoIterator<Item = Kind>) -> impl TypedValueParser<Value = Kind> {
+    PossibleValuesParser::new(of.into_iter().map(Kind::name)).try_map(|kind| parse_kind(&kind))
 }
 
 /// Show the share of each disk that each tenant had, and the share it was due
@@ -130,8 +130,8 @@ Examples:
   fairlift set client backup exports=alice,carol read_only=true")]
 pub(crate) struct SetArgs {
     /// The kind of object
-    #[arg(value_parser = PossibleValuesParser::new(["group", "export", "disk", "client"]))]
-    pub(crate) kind: String,
+    #[arg(value_parser = kinds([Kind::Group, Kind::Export, Kind::Disk, Kind::Client]))]
+    pub(crate) kind: Kind,
     /// Its name: an export's, disk's or client's, or a group's path
     #[arg(add = ArgValueCandidates::new(complete::names))]
     pub(crate) name: String,
@@ -156,8 +156,8 @@ Examples:
   fairlift add client backup uid=1001 exports=alice,carol read_only=true")]
 pub(crate) struct AddArgs {
     /// The kind of object
-    #[arg(value_parser = kinds())]
-    pub(crate) kind: String,
+    #[arg(value_parser = kinds(KINDS.map(|(_, kind)| kind)))]
+    pub(crate) kind: Kind,
     /// Its name; NAME=BACKING for an export
     pub(crate) name: String,
     /// A key and its value, as in group=/tenants/carol
@@ -174,8 +174,8 @@ pub(crate) struct AddArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RemoveArgs {
     /// The kind of object
-    #[arg(value_parser = kinds())]
-    pub(crate) kind: String,
+    #[arg(value_parser = kinds(KINDS.map(|(_, kind)| kind)))]
+    pub(crate) kind: Kind,
     /// Its name; the address of a listener
     #[arg(add = ArgValueCandidates::new(complete::names))]
     pub(crate) name: String,

@@ -70,7 +70,7 @@ impl Typed {
     }
 
     fn ask(&self, path: &str) -> Option<Value> {
-        self.server()?.ask_within(PATIENCE, path).ok()
+        self.server()?.ask_within(PATIENCE, path)
     }
 
     /// The server's objects of a kind; empty: no server answers.

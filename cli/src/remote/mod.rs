@@ -12,7 +12,7 @@ mod top;
 mod upgrade;
 
 use std::cell::Cell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -141,12 +141,11 @@ pub(crate) fn get(args: &GetArgs) -> Shown {
 }
 
 pub(crate) fn set(args: &SetArgs) -> Shown {
-    let kind = parse_kind(&args.kind)?;
-    change(&args.how, Method::PATCH, &thing(kind, &args.name), keys(&args.keys, "weight=300")?)
+    change(&args.how, Method::PATCH, &thing(args.kind, &args.name), keys(&args.keys, "weight=300")?)
 }
 
 pub(crate) fn add(args: &AddArgs) -> Shown {
-    let kind = parse_kind(&args.kind)?;
+    let kind = args.kind;
     let example = match args.keys.first() {
         Some(backing) if kind == Kind::Export && !args.name.contains('=') => format!("{}={backing}", args.name),
         _ => "weight=300".into(),
@@ -172,13 +171,12 @@ pub(crate) fn add(args: &AddArgs) -> Shown {
         _ => args.name.clone(),
     };
     all.insert(if kind == Kind::Group { "path" } else { "name" }.into(), Value::String(name));
-    change(&args.how, Method::POST, &format!("/v1/{}s", args.kind), all)
+    change(&args.how, Method::POST, &format!("/v1/{}s", kind.name()), all)
 }
 
 pub(crate) fn remove(args: &RemoveArgs) -> Shown {
-    let kind = parse_kind(&args.kind)?;
     let all = args.now.then(|| ("now".to_owned(), true.into())).into_iter().collect();
-    change(&args.how, Method::DELETE, &thing(kind, &args.name), all)
+    change(&args.how, Method::DELETE, &thing(args.kind, &args.name), all)
 }
 
 pub(crate) fn fork(args: &ForkArgs) -> Shown {
@@ -188,10 +186,7 @@ pub(crate) fn fork(args: &ForkArgs) -> Shown {
         all.insert("group".into(), Value::String(group.clone()));
     }
     // The server has another directory.
-    let whole = |path: &Path| {
-        let path = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok::<_, String>(Value::String(path.to_string_lossy().into_owned()))
-    };
+    let whole = |path: &Path| Ok::<_, String>(Value::String(absolute(path)?.to_string_lossy().into_owned()));
     if let Some(top) = &args.top {
         all.insert("top".into(), whole(top)?);
     }
@@ -296,9 +291,13 @@ fn rooted(mut backing: Backing, text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     for path in &mut paths {
-        **path = std::path::absolute(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        **path = absolute(path)?;
     }
     Ok(backing.about().written)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]

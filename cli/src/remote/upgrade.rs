@@ -12,9 +12,9 @@ use hyper::Method;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::UpgradeArgs;
 use super::client::{At, Server};
 use super::tables::{list, text};
+use super::{UpgradeArgs, absolute};
 use crate::control::parse_place;
 use crate::serve::{COULD, READY, TAKEN};
 use crate::terminal::complaint;
@@ -74,14 +74,12 @@ fn attempt(args: &UpgradeArgs) -> Result<(), String> {
     let Address::Unix(socket) = &server.address else {
         return Err(format!("{}: a server is taken over at a unix socket of control", server.shown));
     };
-    let socket = std::path::absolute(socket).map_err(|error| format!("{}: {error}", socket.display()))?;
+    let socket = absolute(socket)?;
     let (running, _): (Value, _) = server.ask(Method::POST, "/v1/upgrade", None, None)?;
     let tell = |line: &str| _ = output::print(format!("{line}\n").as_bytes());
     let program = match &args.program {
         // Started in the server's directory, it is looked for in this one; a name without a slash in PATH.
-        Some(program) if program.components().count() > 1 => {
-            std::path::absolute(program).map_err(|error| format!("{}: {error}", program.display()))?
-        }
+        Some(program) if program.components().count() > 1 => absolute(program)?,
         Some(program) => program.clone(),
         None => std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?,
     };
@@ -102,7 +100,7 @@ fn attempt(args: &UpgradeArgs) -> Result<(), String> {
     take_over.push(socket);
     if let Some(token) = args.at.control.as_deref().and_then(|text| parse_place(text).ok()?.token) {
         take_over.push(",token=");
-        take_over.push(std::path::absolute(&token).map_err(|error| format!("{}: {error}", token.display()))?);
+        take_over.push(absolute(&token)?);
     }
     let mut child = start(&program, &take_over, &running, args.dry_run)?;
     let began = Instant::now();

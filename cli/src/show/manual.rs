@@ -213,12 +213,7 @@ const FILES: Terms = &[
 
 /// The page of the command itself; or all of them, in `directory`.
 pub(crate) fn man(directory: Option<&Path>) -> io::Result<Vec<u8>> {
-    let Some(directory) = directory else { return Ok(pages().swap_remove(0).1.into_bytes()) };
-    std::fs::create_dir_all(directory)?;
-    for (name, page) in pages() {
-        std::fs::write(directory.join(name), page)?;
-    }
-    Ok(Vec::new())
+    super::files(directory, pages())
 }
 
 /// All pages, by the names of their files: that of `fairlift`, those of its commands, that of the config file.

@@ -24,12 +24,7 @@ pub(crate) fn units(directory: Option<&Path>) -> io::Result<Vec<u8>> {
              and call `fairlift units` there"
         );
     }
-    let Some(directory) = directory else { return Ok(starting(program, UNITS[0].1).into_bytes()) };
-    std::fs::create_dir_all(directory)?;
-    for (name, unit) in UNITS {
-        std::fs::write(directory.join(name), starting(program, unit))?;
-    }
-    Ok(Vec::new())
+    super::files(directory, UNITS.map(|(name, unit)| (name, starting(program, unit))).into())
 }
 
 /// Whether the service does not see the program (`ProtectHome`, `PrivateTmp` in the units).

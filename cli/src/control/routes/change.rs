@@ -72,8 +72,7 @@ impl App {
             let add = |edit: &mut Edit, backing: Backing| {
                 let mut keys = keys.clone();
                 let export = edit.export(&origin)?.clone();
-                let path = &edit.config.groups[usize::from(export.group.0)].path;
-                keys.entry("group").or_insert_with(|| Value::String(path.clone()));
+                keys.entry("group").or_insert_with(|| edit.config.group(&export).path.as_str().into());
                 if let Some(disk) = export.disk {
                     keys.insert("disk".into(), Value::String(edit.config.disks[disk].name.clone()));
                 }

@@ -1,6 +1,5 @@
 //! Routes that look at the server, at one moment, over a while, or for as long as the client stays.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,8 +20,8 @@ use super::request::ApiRequest;
 use super::{Answer, App, LOOKING, ask, json_response, tagged};
 use crate::control::failure::{Failure, bad, fail};
 use crate::control::roles::{self, Right};
-use crate::control::{Kind, metrics, pools, show, status, trace, why};
-use crate::syntax::place;
+use crate::control::show::{self, Objects};
+use crate::control::{Kind, metrics, pools, status, trace, why};
 
 /// How often somebody who watches events is told.
 const EVENTS: Duration = Duration::from_millis(100);
@@ -47,12 +46,12 @@ impl App {
     pub(super) async fn status(self, request: &ApiRequest) -> Answer {
         let (state, [before, after], pools) = self.look_twice(request).await?;
         let (file, handle) = (Arc::clone(&self.file), self.handle.clone());
-        let mut warnings = ask(move || file.warnings(&handle)).await?;
-        let mut value = status::status(&state, [&before, &after], &pools);
-        warnings.extend(status::warnings(&after));
-        warnings.extend(pools::warnings(&pools));
-        value["warnings"] = warnings.into();
-        roles::hide(&self.still(request)?, &mut value);
+        let of_settings = ask(move || file.warnings(&handle)).await?;
+        let role = self.still(request)?;
+        let mut value = status::status(&role, &state, [&before, &after], &pools);
+        let all = of_settings.into_iter().chain(status::warnings(&after)).chain(pools::warnings(&pools));
+        // They are about what others have, too.
+        value["warnings"] = all.filter(|_| !matches!(role, Grant::Tenant(_))).collect();
         Ok(tagged(json_response(&value), state.version))
     }
 
@@ -62,28 +61,19 @@ impl App {
         Right::Own.is_of(&role).map(|()| role)
     }
 
-    pub(super) async fn why(self, request: &ApiRequest) -> Answer {
-        self.is_there(Kind::Export, &request.name, request).await?;
-        let (state, [before, after], pools) = self.look_twice(request).await?;
-        let is_meant = |export: &Export, _: &str| export.name == request.name;
-        let value = why::why(&self.still(request)?, &state, [&before, &after], &pools, is_meant).pop();
-        let gone = || Failure(StatusCode::NOT_FOUND, format!("export \"{}\" has gone", request.name));
-        Ok(tagged(json_response(&value.ok_or_else(gone)?), state.version))
-    }
-
-    pub(super) async fn why_all(&self, request: &ApiRequest) -> Answer {
+    /// Of one export's tenant, or of each that is below a group.
+    pub(super) async fn why(self, request: &ApiRequest, is_of_one: bool) -> Answer {
         let tenant = request.query.get("tenant").map_or("/", String::as_str);
-        self.is_there(Kind::Group, tenant, request).await?;
+        let (kind, name) = if is_of_one { (Kind::Export, &*request.name) } else { (Kind::Group, tenant) };
+        // What is not there for this client is not looked at for a second.
+        let (app, role, of) = (self.clone(), request.role.clone(), name.to_owned());
+        app.look(role, move |state, view| one(kind, &of, state, view)).await?;
         let (state, [before, after], pools) = self.look_twice(request).await?;
-        let is_meant = |_: &Export, path: &str| is_below(path, tenant);
-        let all = why::why(&self.still(request)?, &state, [&before, &after], &pools, is_meant);
-        Ok(tagged(json_response(&all), state.version))
-    }
-
-    /// Whether there is such a thing for this client: what is not there is not looked at for a second.
-    async fn is_there(&self, kind: Kind, name: &str, request: &ApiRequest) -> Result<(), Failure> {
-        let (role, name) = (request.role.clone(), name.to_owned());
-        self.clone().look(role, move |state, view| one(kind, &name, state, view)).await.map(drop)
+        let is_meant = |export: &Export, path: &str| if is_of_one { export.name == name } else { is_below(path, name) };
+        let mut all = why::why(&self.still(request)?, &state, [&before, &after], &pools, is_meant);
+        let gone = || Failure(StatusCode::NOT_FOUND, format!("export \"{name}\" has gone"));
+        let value = if is_of_one { all.pop().ok_or_else(gone)? } else { all.into() };
+        Ok(tagged(json_response(&value), state.version))
     }
 
     /// The server at two moments, `seconds` of the query apart, with the configuration and the pools at the second.
@@ -200,32 +190,11 @@ fn seconds(query: &BTreeMap<String, String>, usual: f64, most: f64) -> Result<f6
     seconds.ok_or_else(|| bad(format!("seconds takes a number from 0.05 to {most}, not \"{}\"", text.escape_debug())))
 }
 
-pub(super) fn list(kind: Kind, state: &State, view: &View) -> Value {
-    let config = &state.config;
-    match kind {
-        Kind::Export => config.exports.iter().map(|export| show::export(config, export, view)).collect(),
-        Kind::Disk => config.disks.iter().filter_map(|disk| disk_of(disk, view)).collect(),
-        Kind::Group => show::tree(config, 0),
-        Kind::Listener => config.listeners.iter().map(show::listener).collect(),
-        Kind::Client => config.clients.iter().map(|rule| show::rule(rule, view)).collect(),
-    }
-}
-
-fn disk_of(disk: &fairlift::config::Disk, view: &View) -> Option<Value> {
-    Some(show::disk(disk, view.disks.iter().find(|view| view.name == disk.name)?))
-}
-
 pub(super) fn one(kind: Kind, name: &str, state: &State, view: &View) -> Result<Value, Failure> {
-    let config = &state.config;
-    let names: Vec<Cow<'_, str>> = match kind {
-        Kind::Export => config.exports.iter().map(|export| (&*export.name).into()).collect(),
-        Kind::Disk => config.disks.iter().map(|disk| (&*disk.name).into()).collect(),
-        Kind::Group => config.groups.iter().map(|group| (&*group.path).into()).collect(),
-        Kind::Listener => config.listeners.iter().map(|listener| place::show(&listener.address).into()).collect(),
-        Kind::Client => config.clients.iter().map(|rule| (&*rule.name).into()).collect(),
-    };
+    let objects = Objects::new(&state.config, view);
+    let names = objects.names(kind);
     let at = names.iter().position(|one| one == name).ok_or_else(|| {
-        let meant = if kind == Kind::Group { group_meant(config, name) } else { None };
+        let meant = if kind == Kind::Group { group_meant(&state.config, name) } else { None };
         let hint = match meant.unwrap_or_else(|| suggestion(name, names.iter().map(|one| &**one))) {
             hint if hint.is_empty() && names.is_empty() => "; there is none".into(),
             hint if hint.is_empty() && names.len() <= 8 => format!("; there are {}", names.join(", ")),
@@ -233,11 +202,5 @@ pub(super) fn one(kind: Kind, name: &str, state: &State, view: &View) -> Result<
         };
         Failure(StatusCode::NOT_FOUND, format!("there is no {} \"{}\"{hint}", kind.name(), name.escape_debug()))
     })?;
-    Ok(match kind {
-        Kind::Export => show::export(config, &config.exports[at], view),
-        Kind::Disk => disk_of(&config.disks[at], view).unwrap_or_default(),
-        Kind::Group => show::tree(config, at),
-        Kind::Listener => show::listener(&config.listeners[at]),
-        Kind::Client => show::rule(&config.clients[at], view),
-    })
+    Ok(objects.one(kind, at).unwrap_or_default())
 }

@@ -50,7 +50,7 @@ fn operation(route: &Route) -> Value {
         parameters.push(json!({"name": "If-Match", "in": "header", "schema": {"type": "string"}}));
     }
     let kind = match route.does {
-        Does::Page(file) => file.kind(),
+        Does::Page(file) => file.0,
         Does::Events => "text/event-stream",
         Does::Metrics => "text/plain",
         Does::Trace => "application/octet-stream",
