@@ -258,7 +258,7 @@ impl Queue {
     pub fn load(&self) -> Load {
         let in_flight = self.device.tags.in_flight;
         let waiting = self.requests.len() - usize::from(in_flight) + self.flushes.waiting();
-        let (held, news) = (self.ceilings.len(), self.contexts.news());
+        let (held, news) = (self.ceilings.len, self.contexts.news());
         Load { in_flight, waiting, held, news, lacks_tag: self.device.tags.lacks }
     }
 

@@ -83,7 +83,8 @@ struct InDisk {
 pub struct Check {
     seed: u64,
     rows: Vec<TrackedBio>,
-    open: usize,
+    /// Bios that the queue accepted and that have not ended.
+    pub(crate) open: usize,
     /// By tag.
     in_disk: Vec<Option<InDisk>>,
     order: u64,
@@ -118,7 +119,7 @@ impl Check {
     /// Names the seed that the run follows from; before anything is asked.
     pub fn seed(&mut self, seed: u64) {
         self.seed = seed;
-        self.versions = Versions::new(seed, self.versions.every());
+        self.versions = Versions::new(seed, self.versions.every);
     }
 
     /// Watches one sector of each stretch of this length (check.4); 1 watches all. Before anything is asked.
@@ -132,11 +133,6 @@ impl Check {
     /// The longest time for which the disk may be held idle while requests wait (check.5).
     pub const fn hold_max(&mut self, hold_max: Duration) {
         self.hold_max = hold_max;
-    }
-
-    /// Bios that the queue accepted and that have not ended.
-    pub(crate) const fn open(&self) -> usize {
-        self.open
     }
 
     /// The queue accepted a bio.

@@ -203,14 +203,14 @@ impl World {
     /// If nothing ends for an hour of the disk: something is lost (world.5).
     pub fn drain(&mut self) {
         self.asking = false;
-        let mut left = self.check.open() + self.refused.len();
+        let mut left = self.check.open + self.refused.len();
         let mut last = self.now;
         while let Some(next) = self.settle()
             && left > 0
             && next < last + HOUR
         {
             self.go_to(next);
-            let now = self.check.open() + self.refused.len();
+            let now = self.check.open + self.refused.len();
             if now < left {
                 last = self.now;
             }

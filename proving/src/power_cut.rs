@@ -126,14 +126,14 @@ impl Bench {
     /// A client hears how a bio ended.
     fn heard(&mut self, token: Token, outcome: Outcome) {
         self.tally.one(Count::Ios);
-        let flushes = self.oracle.answered_flushes();
+        let flushes = self.oracle.answered_flushes;
         self.oracle.ended(token.0, outcome);
-        self.tally.add(Count::Flushes, self.oracle.answered_flushes() - flushes);
+        self.tally.add(Count::Flushes, self.oracle.answered_flushes - flushes);
     }
 
     /// The power could fail here.
     fn cut(&mut self) -> Result<(), String> {
-        let known = (self.media.clock(), self.oracle.clock());
+        let known = (self.media.clock, self.oracle.clock);
         if self.cut_at.replace(known) == Some(known) {
             return Ok(());
         }

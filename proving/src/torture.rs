@@ -30,6 +30,10 @@ mod step;
 mod swarm;
 mod watch;
 
+use Count::{
+    Aborts, Busy, Changes, Compared, Cuts, Errors, FailedFlushes, Flushes, Full, Ios, Late, Limited, Requests,
+    Reserved, Shared, Switches,
+};
 use bench::Bench;
 use step::ProgramStep;
 use swarm::Setup;
@@ -48,41 +52,25 @@ pub struct Promise {
     pub tried: &'static [Count],
 }
 
+const fn promise(name: &'static str, says: &'static str, tried: &'static [Count]) -> Promise {
+    Promise { name, says, tried }
+}
+
 /// The promises, as far as the suites try them.
 pub const PROMISES: &[Promise] = &[
-    Promise {
-        name: "D1",
-        says: "what was answered before a flush survives a power cut at any instant",
-        tried: &[Count::Cuts, Count::Flushes],
-    },
-    Promise { name: "D2", says: "a flush that failed is not forgotten", tried: &[Count::FailedFlushes] },
-    Promise {
-        name: "L1",
-        says: "every request is answered exactly once, and ends when the faults do",
-        tried: &[Count::Ios, Count::Requests, Count::Switches, Count::Changes, Count::Aborts],
-    },
-    Promise {
-        name: "L4",
-        says: "a request that hangs is answered within io_timeout and a second",
-        tried: &[Count::Late],
-    },
-    Promise {
-        name: "W1",
-        says: "a tenant has its weight's part of the disk, flushes included",
-        tried: &[Count::Shared],
-    },
-    Promise {
-        name: "W2",
-        says: "a ceiling is not exceeded, nor too strict, and a floor is kept",
-        tried: &[Count::Limited, Count::Reserved],
-    },
-    Promise { name: "W3", says: "whoever waits for room or a tag is woken", tried: &[Count::Full] },
-    Promise {
-        name: "F1",
-        says: "the disk's error reaches the client that asked, and no other",
-        tried: &[Count::Errors, Count::Busy],
-    },
-    Promise { name: "S1", says: "a read returns what was written there last", tried: &[Count::Compared] },
+    promise("D1", "what was answered before a flush survives a power cut at any instant", &[Cuts, Flushes]),
+    promise("D2", "a flush that failed is not forgotten", &[FailedFlushes]),
+    promise(
+        "L1",
+        "every request is answered exactly once, and ends when the faults do",
+        &[Ios, Requests, Switches, Changes, Aborts],
+    ),
+    promise("L4", "a request that hangs is answered within io_timeout and a second", &[Late]),
+    promise("W1", "a tenant has its weight's part of the disk, flushes included", &[Shared]),
+    promise("W2", "a ceiling is not exceeded, nor too strict, and a floor is kept", &[Limited, Reserved]),
+    promise("W3", "whoever waits for room or a tag is woken", &[Full]),
+    promise("F1", "the disk's error reaches the client that asked, and no other", &[Errors, Busy]),
+    promise("S1", "a read returns what was written there last", &[Compared]),
 ];
 
 /// How a run ended.

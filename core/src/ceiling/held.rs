@@ -114,7 +114,8 @@ pub struct Ceilings {
     floors: Floors,
     /// How many groups have a ceiling.
     count: usize,
-    len: usize,
+    /// How many bios wait.
+    pub(crate) len: usize,
     /// Lines that sleep, by when to look at them; those of lines that were woken otherwise are passed over.
     asleep: BinaryHeap<Reverse<(Instant, GroupId, usize)>>,
     /// When something was let through last.
@@ -124,7 +125,7 @@ pub struct Ceilings {
     /// Nothing is held for now (ceiling.11).
     lifted: bool,
     /// One bit for each context that something waited in.
-    contexts: u64,
+    pub(crate) contexts: u64,
 }
 
 /// One I/O, and its bytes (ceiling.4).
@@ -281,18 +282,9 @@ impl Ceilings {
         }
     }
 
-    #[inline]
-    pub(crate) const fn len(&self) -> usize {
-        self.len
-    }
-
     /// Whether something may go now, as far as is known.
     pub(crate) fn are_awake(&self) -> bool {
         self.node(GroupId::ROOT).lines.iter().any(|line| line.state == State::Awake)
-    }
-
-    pub(crate) const fn contexts(&self) -> u64 {
-        self.contexts
     }
 
     /// When something may go though nothing happened.

@@ -34,7 +34,7 @@ impl Queue {
             self.take_in(now, arrived, None, &bio);
         };
         match is_waiting {
-            true => self.contexts.wait_for_room(Seeker::Ceilings, self.ceilings.contexts()), // queue.20
+            true => self.contexts.wait_for_room(Seeker::Ceilings, self.ceilings.contexts), // queue.20
             false => has_left |= self.contexts.leave_line(Seeker::Ceilings),
         }
         if has_left {
@@ -44,7 +44,7 @@ impl Queue {
 
     /// Takes back what ceilings hold of a context, as if it had not been submitted: the oldest of each group first.
     pub fn take_held(&mut self, context: ContextId) -> Vec<Bio> {
-        if self.ceilings.len() == 0 {
+        if self.ceilings.len == 0 {
             return Vec::new();
         }
         let held = self.ceilings.take_back(|held| held.context == context);

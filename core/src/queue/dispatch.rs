@@ -15,7 +15,7 @@ impl Queue {
         if self.contexts.are_waiting_for_room() && self.contexts.has_asked(context) {
             self.next_in_line(); // queue.20
         }
-        if self.ceilings.len() > 0 {
+        if self.ceilings.len > 0 {
             self.let_through(now); // queue.13
         }
         let flushes = self.flushes.may_be_next();

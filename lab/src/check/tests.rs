@@ -291,7 +291,7 @@ fn a_bio_in_pieces_that_lie_side_by_side_is_whole() {
         check.end(0, offset, 8);
     }
     check.finish(0);
-    assert_eq!(check.0.open(), 0);
+    assert_eq!(check.0.open, 0);
 }
 
 /// check.1: three pieces of eight, but one of them twice and one never.

@@ -23,7 +23,7 @@ struct Version {
 /// The watched sectors: see the [module](self).
 pub(super) struct Versions {
     seed: u64,
-    every: u64,
+    pub(super) every: u64,
     /// Only looked up, never gone through: its order is nobody's business.
     held: HashMap<u64, Version>,
 }
@@ -34,10 +34,6 @@ impl Versions {
     pub(super) fn new(seed: u64, every: u64) -> Self {
         assert!(every.is_power_of_two(), "one of every {every} sectors is watched: not a power of two");
         Self { seed, every, held: HashMap::new() }
-    }
-
-    pub(super) const fn every(&self) -> u64 {
-        self.every
     }
 
     /// A read is asked for: what its watched sectors must not be older than.

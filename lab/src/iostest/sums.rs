@@ -19,9 +19,9 @@ impl Case {
         // Programs count from the end of the warm-up on; the disk is looked at from the start.
         let whole = nanos(measured.runtime) / 1e9;
         let seconds = (nanos(measured.runtime) - nanos(self.warm_up)).max(1.0) / 1e9;
-        let mut all = Meter::default();
-        let meters: Vec<Meter> = leaves.iter().map(|leaf| sum(measured, *leaf)).collect();
-        meters.iter().for_each(|meter| all.add(meter));
+        let of = |leaf| measured.meters.iter().filter(move |(group, _)| group == leaf).map(|(_, meter)| meter);
+        let meters: Vec<Meter> = leaves.iter().map(|leaf| sum(of(leaf))).collect();
+        let all = sum(&meters);
         let kb_s = |meter: &Meter| meter.bytes as f64 / 1024.0 / seconds;
         let ideals = self.ideals(&leaves, &meters, &measured.asked, seconds);
         let iops = |meter: &Meter| (meter.operations - meter.failed) as f64 / seconds;
@@ -91,8 +91,7 @@ impl Case {
         let roles = self.workload.roles.iter().filter(|_| self.workload.roles.len() > 1);
         let sums = roles.map(|role| {
             let meters = of(&role.name);
-            let mut sum = Meter::default();
-            meters.iter().for_each(|meter| sum.add(meter));
+            let sum = sum(meters.iter().copied());
             Role {
                 name: role.name.clone(),
                 jobs: meters.len() as u32,
@@ -182,9 +181,9 @@ fn of_leaves(timeline: &[Vec<u64>], leaves: &[GroupId]) -> Vec<Vec<u64>> {
     timeline.iter().map(|slot| leaves.iter().map(|leaf| bytes(slot, leaf)).collect()).collect()
 }
 
-fn sum(measured: &Measured, leaf: GroupId) -> Meter {
+fn sum<'a>(meters: impl IntoIterator<Item = &'a Meter>) -> Meter {
     let mut sum = Meter::default();
-    measured.meters.iter().filter(|(group, _)| *group == leaf).for_each(|(_, meter)| sum.add(meter));
+    meters.into_iter().for_each(|meter| sum.add(meter));
     sum
 }
 

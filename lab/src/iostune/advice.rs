@@ -93,18 +93,14 @@ const KEPT: f64 = 0.8;
 fn device_depth(found: &Findings) -> Option<String> {
     let most = found.random.iter().max_by(|one, other| one.figure.iops.total_cmp(&other.figure.iops))?;
     let few = found.random.iter().find(|size| size.figure.iops >= KEPT * most.figure.iops)?;
-    let (less, all) = (&few.figure, &most.figure);
-    (few.depth < most.depth && less.mean_us < all.mean_us).then(|| {
+    let (depth, less, its_us) = (few.depth, few.figure.iops, few.figure.mean_us);
+    let (deepest, all, us) = (most.depth, most.figure.iops, most.figure.mean_us);
+    let percent = 100.0 * (1.0 - less / all);
+    (depth < deepest && its_us < us).then(|| {
         format!(
-            "device_depth {}, for tenants with few requests beside some with many: costs {:.0} % ({:.0} of {:.0} random reads a second), \
-             and each takes {:.0} µs in the device, not {:.0} as with {}; fair chooses by itself without",
-            few.depth,
-            100.0 * (1.0 - less.iops / all.iops),
-            less.iops,
-            all.iops,
-            less.mean_us,
-            all.mean_us,
-            most.depth
+            "device_depth {depth}, for tenants with few requests beside some with many: costs {percent:.0} % ({less:.0} of \
+             {all:.0} random reads a second), and each takes {its_us:.0} µs in the device, not {us:.0} as with {deepest}; \
+             fair chooses by itself without"
         )
     })
 }

@@ -95,51 +95,38 @@ impl Settings {
     }
 
     pub(crate) fn check(&self, size: u64) -> Result<(), String> {
-        let (least, most) =
-            seek::Seek::averages(self.seek_track.as_nanos(), self.seek_full.as_nanos().max(self.seek_track.as_nanos()));
-        let from_to = |from: u64, to: u64| (us(from.div_ceil(1000)), us(to / 1000));
-        if self.seek_full < self.seek_track {
+        let Self { seek_track, seek_average, seek_full, rate_inner, rate_outer, .. } = self;
+        let Self { read_ahead, read_ahead_min, cache, cache_segments, .. } = self;
+        if seek_full < seek_track {
+            return Err(format!("seek_full={seek_full} is not possible: it takes at least seek_track={seek_track}"));
+        }
+        let (least, most) = seek::Seek::averages(seek_track.as_nanos(), seek_full.as_nanos());
+        if !(least..=most).contains(&seek_average.as_nanos()) {
+            let (least, most) = (us(least.div_ceil(1000)), us(most / 1000));
             return Err(format!(
-                "seek_full={} is not possible: it takes at least seek_track={}",
-                self.seek_full, self.seek_track
+                "seek_average={seek_average} is not possible: with seek_track={seek_track} and seek_full={seek_full} it \
+                 takes {least} to {most}, else a longer way would take less time"
             ));
         }
-        if !(least..=most).contains(&self.seek_average.as_nanos()) {
-            let (least, most) = from_to(least, most);
+        if rate_inner > rate_outer {
+            return Err(format!("rate_inner={rate_inner} is not possible: it takes at most rate_outer={rate_outer}"));
+        }
+        if self.ahead_sectors() > self.segment_sectors() {
+            let most = self.segment_sectors() / 2;
             return Err(format!(
-                "seek_average={} is not possible: with seek_track={} and seek_full={} it takes {least} to {most}, else a \
-                 longer way would take less time",
-                self.seek_average, self.seek_track, self.seek_full
+                "read_ahead={read_ahead} is not possible: half of cache={cache} KiB in cache_segments={cache_segments} \
+                 leaves {most} KiB"
             ));
         }
-        if self.rate_inner > self.rate_outer {
+        if read_ahead_min > read_ahead {
             return Err(format!(
-                "rate_inner={} is not possible: it takes at most rate_outer={}",
-                self.rate_inner, self.rate_outer
-            ));
-        }
-        if u64::from(self.read_ahead) * 2 > self.segment_sectors() {
-            return Err(format!(
-                "read_ahead={} is not possible: half of cache={} KiB in cache_segments={} leaves {} KiB",
-                self.read_ahead,
-                self.cache,
-                self.cache_segments,
-                self.segment_sectors() / 2
-            ));
-        }
-        if self.read_ahead_min > self.read_ahead {
-            return Err(format!(
-                "read_ahead_min={} is not possible: it takes at most read_ahead={}",
-                self.read_ahead_min, self.read_ahead
+                "read_ahead_min={read_ahead_min} is not possible: it takes at most read_ahead={read_ahead}"
             ));
         }
         let least = 1 << 20;
         if size < least {
-            return Err(format!(
-                "size={} is not possible: a hard disk has at least {}",
-                show_size(size),
-                show_size(least)
-            ));
+            let (size, least) = (show_size(size), show_size(least));
+            return Err(format!("size={size} is not possible: a hard disk has at least {least}"));
         }
         Ok(())
     }

@@ -30,6 +30,7 @@ use std::collections::VecDeque;
 
 use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest};
 use fairlift_core::{Errno, Instant, Limits, Op, Outcome};
+use slab::Slab;
 
 use self::layout::Layout;
 use self::members::Members;
@@ -56,8 +57,7 @@ pub struct Raid {
     arriving: VecDeque<(u64, ModelRequest)>,
     processor_free: u64,
     link_free: u64,
-    tasks: Vec<Task>,
-    free: Vec<usize>,
+    tasks: Slab<Task>,
     streams: Streams,
     cache: Cache,
     /// Stripes that are on their way from the cache to the disks, and their sectors.
@@ -116,8 +116,7 @@ impl Raid {
             arriving: VecDeque::with_capacity(256),
             processor_free: 0,
             link_free: 0,
-            tasks: Vec::with_capacity(256),
-            free: Vec::with_capacity(256),
+            tasks: Slab::with_capacity(256),
             streams: settings.streams(),
             cache: Cache::new(),
             leaving: 0,
@@ -177,18 +176,12 @@ impl Raid {
                 self.rebuild = more.then_some((next.max(now), start + sectors));
             }
         }
-        self.free.push(task);
+        self.tasks.remove(task);
     }
 
     /// The place of a new task.
     fn task(&mut self, kind: TaskKind) -> usize {
-        let task = Task { left: 0, kind };
-        if let Some(free) = self.free.pop() {
-            self.tasks[free] = task;
-            return free;
-        }
-        self.tasks.push(task);
-        self.tasks.len() - 1
+        self.tasks.insert(Task { left: 0, kind })
     }
 
     /// raid.1: the data crosses the link, then the request ends.

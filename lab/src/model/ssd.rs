@@ -43,7 +43,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest};
-use fairlift_core::{Instant, Limits, Op, Outcome};
+use fairlift_core::{Direction, Instant, Limits, Op, Outcome};
+use slab::Slab;
 
 use nand::Nand;
 pub use settings::Settings;
@@ -55,11 +56,8 @@ use writes::Buffer;
 pub struct Ssd {
     settings: Settings,
     sectors: u64,
-    /// The requests taken in, by slot, and the free slots.
-    requests: Vec<HostCommand>,
-    unused: Vec<u32>,
-    /// Taken in and not ended.
-    active: u32,
+    /// The requests that are taken in and have not ended, by slot.
+    requests: Slab<HostCommand>,
     /// Whether one of them runs alone.
     alone: bool,
     /// Not taken in yet, in order of arrival (ssd.1).
@@ -154,27 +152,18 @@ impl Cost {
 struct Link {
     duplex: bool,
     cost: Cost,
-    out: u64,
-    back: u64,
+    free: [u64; 2],
 }
 
 impl Link {
-    /// Data for the host; when it has arrived.
-    fn outward(&mut self, at: u64, sectors: u64) -> u64 {
-        self.out = self.out.max(at) + self.cost.times(sectors);
-        if !self.duplex {
-            self.back = self.out;
+    /// The data of a read or of a write crosses it; when it has arrived.
+    fn carry(&mut self, way: Direction, at: u64, sectors: u64) -> u64 {
+        let arrived = self.free[way as usize].max(at) + self.cost.times(sectors);
+        match self.duplex {
+            true => self.free[way as usize] = arrived,
+            false => self.free = [arrived; 2],
         }
-        self.out
-    }
-
-    /// Data from the host; when it has arrived.
-    fn inward(&mut self, at: u64, sectors: u64) -> u64 {
-        self.back = self.back.max(at) + self.cost.times(sectors);
-        if !self.duplex {
-            self.out = self.back;
-        }
-        self.back
+        arrived
     }
 }
 
@@ -184,15 +173,13 @@ impl Ssd {
     pub fn new(settings: Settings, sectors: u64, seed: u64) -> Self {
         Self {
             sectors,
-            requests: Vec::new(),
-            unused: Vec::new(),
-            active: 0,
+            requests: Slab::new(),
             alone: false,
             held: VecDeque::new(),
             clock: 0,
             events: BinaryHeap::new(),
             ends: VecDeque::new(),
-            link: Link { duplex: settings.duplex, cost: Cost::of(settings.link), out: 0, back: 0 },
+            link: Link { duplex: settings.duplex, cost: Cost::of(settings.link), free: [0; 2] },
             channels: vec![0; settings.channels as usize],
             channel_cost: Cost::of(settings.channel),
             nand: Nand::new(&settings, seed),
@@ -208,20 +195,13 @@ impl Ssd {
     /// Whether the disk takes `op` in now: ssd.1.
     fn takes(&self, op: Op) -> bool {
         let wants_alone = self.settings.alone && !op.has_payload();
-        !self.alone && if wants_alone { self.active == 0 } else { self.active < self.settings.slots }
+        !self.alone
+            && if wants_alone { self.requests.is_empty() } else { self.requests.len() < self.settings.slots as usize }
     }
 
     /// Takes a request in, and goes on to when the controller is done with it: nothing that comes later acts before.
     fn take_in(&mut self, now: Instant, request: &ModelRequest) {
-        let command = HostCommand { id: request.id, parts: 0 };
-        let slot = if let Some(slot) = self.unused.pop() {
-            self.requests[slot as usize] = command;
-            slot
-        } else {
-            self.requests.push(command);
-            (self.requests.len() - 1) as u32
-        };
-        self.active += 1;
+        let slot = self.requests.insert(HostCommand { id: request.id, parts: 0 }) as u32;
         self.alone = self.settings.alone && !request.op.has_payload();
         let time = if request.op == Op::Read { self.settings.read_command } else { self.settings.write_command };
         self.settle(self.arrival(now) + time.as_nanos());
@@ -271,7 +251,7 @@ impl Model for Ssd {
     }
 
     fn submit(&mut self, now: Instant, request: &ModelRequest) {
-        if self.active == 0 && self.held.is_empty() {
+        if self.requests.is_empty() && self.held.is_empty() {
             self.space.rested(now.as_nanos() - self.idle_since);
         }
         if self.held.is_empty() && self.takes(request.op) {
@@ -291,10 +271,8 @@ impl Model for Ssd {
         self.settle(self.arrival(now));
         while let Some((at, slot)) = self.ends.pop_front_if(|(at, _)| *at <= now.as_nanos()) {
             self.idle_since = at;
-            let request = self.requests[slot as usize];
-            self.unused.push(slot);
-            ended.push(ModelCompletion { at: Instant::from_nanos(at), id: request.id, outcome: Outcome::Done });
-            self.active -= 1;
+            let id = self.requests.remove(slot as usize).id;
+            ended.push(ModelCompletion { at: Instant::from_nanos(at), id, outcome: Outcome::Done });
             self.alone = false;
             while let Some(next) = self.held.front().copied()
                 && self.takes(next.op)

@@ -114,7 +114,7 @@ impl WriteBack {
             self.busy = None;
             self.written(until, blocks);
         }
-        let held = (self.dirty.pages() + self.in_flight) * PAGE;
+        let held = (self.dirty.pages + self.in_flight) * PAGE;
         if held >= self.settings.limit {
             return; // write_back.4
         }
@@ -145,16 +145,16 @@ impl WriteBack {
             let looks = now.since(self.look).as_nanos() / LOOK.as_nanos();
             self.look += Duration::from_nanos((looks + 1) * LOOK.as_nanos());
             if self.dirty_since.is_some_and(|since| now.since(since) >= OLD) {
-                (self.sweep, self.dirty_since) = (self.dirty.pages(), Some(now)); // write_back.3
+                (self.sweep, self.dirty_since) = (self.dirty.pages, Some(now)); // write_back.3
             }
         }
-        if self.dirty.pages() * PAGE <= self.settings.background && self.sweep == 0 {
+        if self.dirty.pages * PAGE <= self.settings.background && self.sweep == 0 {
             return None; // write_back.2
         }
         let token = self.under_way.iter().position(Option::is_none)?;
         let (start, pages) = self.dirty.take_run(RUN_MAX, self.under_way.iter().flatten())?; // write_back.6
         self.sweep = self.sweep.saturating_sub(pages);
-        if self.dirty.pages() == 0 {
+        if self.dirty.pages == 0 {
             (self.sweep, self.dirty_since) = (0, None);
         }
         self.under_way[token] = Some((start, pages));
@@ -178,7 +178,7 @@ impl Program for WriteBack {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let look = (self.dirty.pages() > 0).then_some(self.look);
+        let look = (self.dirty.pages > 0).then_some(self.look);
         [self.busy.map(|(until, _)| until), look].into_iter().flatten().min()
     }
 

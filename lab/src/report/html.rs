@@ -181,24 +181,15 @@ fn legend(out: &mut String, rows: &[RunRow<'_>]) {
     let Some(row) = rows.first().filter(|row| row.runs.groups.len() > 1) else { return };
     out.push_str("<ul class=\"legend\">\n");
     for (place, group) in row.runs.groups.iter().enumerate() {
-        let _ = writeln!(
-            out,
-            "<li><i class=\"{}\"></i>{} <span>weight {}</span></li>",
-            svg::colour(place),
-            escaped(&heading(&group.path)),
-            group.weight
-        );
+        let (colour, name) = (svg::colour(place), escaped(&heading(&group.path)));
+        let _ = writeln!(out, "<li><i class=\"{colour}\"></i>{name} <span>weight {}</span></li>", group.weight);
     }
     out.push_str("</ul>\n");
 }
 
 fn figure(out: &mut String, title: &str, says: &str, plot: &str) {
-    let _ = writeln!(
-        out,
-        "<figure>\n<figcaption><b>{}</b> {}</figcaption>\n{plot}</figure>",
-        escaped(title),
-        escaped(says)
-    );
+    let (title, says) = (escaped(title), escaped(says));
+    let _ = writeln!(out, "<figure>\n<figcaption><b>{title}</b> {says}</figcaption>\n{plot}</figure>");
 }
 
 /// `1 job`, `2 jobs`.

@@ -87,7 +87,8 @@ pub enum Landing {
 pub struct Media {
     places: Vec<MediaSector>,
     under_way: Vec<UnderWay>,
-    clock: LandedAt,
+    /// How far it has come: the same as long as it has taken in, and ended, no other request.
+    pub(super) clock: LandedAt,
     on_failure: OnFailure,
     random: Random,
 }
@@ -106,11 +107,6 @@ impl Media {
         let place = |stamp| MediaSector { stable: (0, stamp), cached: Vec::new() };
         let places = sectors.into_iter().map(place).collect();
         Self { places, ..Self::new(0, on_failure, seed) }
-    }
-
-    /// How far it has come: the same as long as it has taken in, and ended, no other request.
-    pub(super) const fn clock(&self) -> u64 {
-        self.clock
     }
 
     /// Takes a request in. For a flush `range` says which sectors it is for; else the pieces do.

@@ -33,13 +33,15 @@ struct Floor {
 
 /// The requests of clients and their answers: see the [module](self).
 pub struct Oracle {
-    clock: u64,
+    /// How far it has come: the same as long as nobody has asked, and been told, anything else.
+    pub(super) clock: u64,
     /// By stamp, less 1.
     known: Vec<Known>,
     /// Answered writes that no flush has covered yet.
     loose: Vec<Stamp>,
     floors: Vec<Floor>,
-    answered_flushes: u64,
+    /// Flushes that were told to have ended well.
+    pub(super) answered_flushes: u64,
 }
 
 impl Oracle {
@@ -48,11 +50,6 @@ impl Oracle {
     pub fn new(sectors: u64) -> Self {
         let floors = vec![Floor::default(); sectors as usize];
         Self { clock: 0, known: Vec::new(), loose: Vec::new(), floors, answered_flushes: 0 }
-    }
-
-    /// How far it has come: the same as long as nobody has asked, and been told, anything else.
-    pub(super) const fn clock(&self) -> u64 {
-        self.clock
     }
 
     /// The purpose of a bio.
@@ -174,18 +171,6 @@ impl Oracle {
             None => "what was there first".into(),
             Some(known) => format!("bio {stamp} ({} {:?})", known.op.name(), known.extent),
         }
-    }
-
-    /// Flushes that were told to have ended well.
-    #[must_use]
-    pub const fn answered_flushes(&self) -> u64 {
-        self.answered_flushes
-    }
-
-    /// Sectors about which something was promised.
-    #[must_use]
-    pub fn promised(&self) -> usize {
-        self.floors.iter().filter(|floor| floor.write != 0).count()
     }
 }
 

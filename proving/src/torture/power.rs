@@ -72,18 +72,13 @@ impl PowerRun {
     }
 
     pub(super) fn says(&self) -> String {
-        let Self { run, queue, are_many } = self;
-        let workers = if *are_many { "a queue for each of" } else { "one queue for" };
+        let Settings { scheduler, depth, .. } = &self.queue;
+        let random::Settings { contexts, clients, places, place, changes, faults, .. } = &self.run;
+        let workers = if self.are_many { "a queue for each of" } else { "one queue for" };
         format!(
-            "{}, {workers} {} workers, depth {}, {} clients, {} devices of {} sectors, changes {}, {:?}",
-            queue.scheduler.name(),
-            run.contexts,
-            queue.depth,
-            run.clients,
-            run.places,
-            run.place,
-            run.changes,
-            run.faults
+            "{}, {workers} {contexts} workers, depth {depth}, {clients} clients, {places} devices of {place} sectors, \
+             changes {changes}, {faults:?}",
+            scheduler.name()
         )
     }
 

@@ -229,15 +229,14 @@ impl Setup {
 
     /// A sentence that names what is special about the run.
     pub(super) fn says(&self) -> String {
-        let Self { queues, queue, model, clients, .. } = self;
+        let Self { queues, model, clients, .. } = self;
+        let Settings { scheduler, contexts, depth, nr_requests, groups, .. } = &self.queue;
         let disk = model.map_or_else(|| format!("a disk that takes {}", self.service), |name| format!("sim:{name}"));
         format!(
-            "{}, {queues} queues, {} contexts, depth {}, {} requests, {} groups, {clients} clients, {disk}",
-            queue.scheduler.name(),
-            queue.contexts,
-            queue.depth,
-            queue.nr_requests,
-            queue.groups.len()
+            "{}, {queues} queues, {contexts} contexts, depth {depth}, {nr_requests} requests, {} groups, \
+             {clients} clients, {disk}",
+            scheduler.name(),
+            groups.len()
         )
     }
 }

@@ -7,17 +7,13 @@
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dirty {
     runs: Vec<(u64, u64)>,
-    sectors: u64,
+    pub(super) sectors: u64,
 }
 
 impl Dirty {
     /// Room for `runs`.
     pub(super) fn new(runs: usize) -> Self {
         Self { runs: Vec::with_capacity(runs + 1), sectors: 0 }
-    }
-
-    pub(super) const fn sectors(&self) -> u64 {
-        self.sectors
     }
 
     pub(super) const fn runs(&self) -> usize {
@@ -94,7 +90,7 @@ mod tests {
                 dirty.add(start, end);
                 plain.extend(start..end);
             }
-            assert_eq!(dirty.sectors(), plain.len() as u64);
+            assert_eq!(dirty.sectors, plain.len() as u64);
             assert_eq!(dirty.covers(start, start + 3), (start..start + 3).all(|sector| plain.contains(&sector)));
             assert!(dirty.runs.windows(2).all(|pair| pair[0].1 < pair[1].0));
         }

@@ -129,7 +129,7 @@ struct Head {
 
 impl Model for Drive {
     fn limits(&self) -> Limits {
-        Limits { discard_max: 0, write_zeroes_max: 0, ..Limits::new(self.geometry.capacity()) }
+        Limits { discard_max: 0, write_zeroes_max: 0, ..Limits::new(self.geometry.capacity) }
     }
 
     fn character(&self) -> Character {
@@ -171,13 +171,13 @@ impl Drive {
             settings.seek_track.as_nanos(),
             settings.seek_average.as_nanos(),
             settings.seek_full.as_nanos(),
-            geometry.cylinders(),
+            geometry.cylinders,
         );
         let depth = settings.ncq as usize;
         Self {
             seek,
             link: 1024 * 512 * 1_000_000 / u64::from(settings.interface),
-            phase: phase % geometry.revolution(),
+            phase: phase % geometry.revolution,
             geometry,
             arriving: VecDeque::with_capacity(256),
             looking: 0,

@@ -15,12 +15,14 @@ use super::Settings;
 #[derive(Clone, Debug)]
 pub(in crate::model) struct Geometry {
     /// Nanoseconds.
-    revolution: u64,
+    pub(super) revolution: u64,
     skew: u64,
     heads: u64,
     zones: Vec<Zone>,
-    cylinders: u64,
-    capacity: u64,
+    /// How many there are; at least 1.
+    pub(super) cylinders: u64,
+    /// Sectors.
+    pub(super) capacity: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,21 +62,6 @@ impl Geometry {
             media += tracks * (revolution + skew);
         }
         Self { revolution, skew, heads, zones, cylinders: count * tracks / heads, capacity }
-    }
-
-    /// How many there are; at least 1.
-    pub(super) const fn cylinders(&self) -> u64 {
-        self.cylinders
-    }
-
-    /// Sectors.
-    pub(super) const fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    /// Nanoseconds.
-    pub(super) const fn revolution(&self) -> u64 {
-        self.revolution
     }
 
     pub(super) fn place(&self, sector: u64) -> Position {
@@ -120,7 +107,7 @@ mod tests {
         let geometry = geometry();
         let mut random = crate::Random::new(1);
         for _ in 0..10_000 {
-            let sector = random.below(geometry.capacity());
+            let sector = random.below(geometry.capacity);
             assert_eq!(geometry.sector(geometry.place(sector).media), sector);
         }
     }
@@ -140,12 +127,12 @@ mod tests {
     fn cylinders_rise_with_sectors_and_all_are_used() {
         let geometry = geometry();
         let mut last = 0;
-        for sector in (0..geometry.capacity()).step_by(1_000_003) {
+        for sector in (0..geometry.capacity).step_by(1_000_003) {
             let cylinder = geometry.place(sector).cylinder;
-            assert!(cylinder >= last && cylinder < geometry.cylinders());
+            assert!(cylinder >= last && cylinder < geometry.cylinders);
             last = cylinder;
         }
-        assert!(last * 100 > geometry.cylinders() * 99);
+        assert!(last * 100 > geometry.cylinders * 99);
     }
 
     #[test]

@@ -24,7 +24,7 @@ impl Raid {
             left += self.read_parts(now, task, start, end);
         }
         if left == 0 {
-            self.free.push(task);
+            self.tasks.remove(task);
             return self.read_ends(now, request, stream);
         }
         self.tasks[task] = Task { left, kind: TaskKind::Read { request: *request, stream } };

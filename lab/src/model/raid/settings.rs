@@ -94,41 +94,29 @@ impl Settings {
     }
 
     pub(crate) fn check(&self, size: u64) -> Result<(), String> {
-        if !matches!(self.level, 0 | 5 | 6) {
-            return Err(format!("level={} is not possible: it takes 0, 5 or 6", self.level));
+        let Self { level, disks, disk_size, missing, missing_from, rebuild, .. } = *self;
+        if !matches!(level, 0 | 5 | 6) {
+            return Err(format!("level={level} is not possible: it takes 0, 5 or 6"));
         }
-        let least = match self.level {
-            0 => 2,
-            5 => 3,
-            _ => 4,
-        };
-        if self.disks < least {
-            return Err(format!("disks={} is not possible: level={} takes at least {least}", self.disks, self.level));
+        let (parity, least) = (self.parity(), self.parity() + 2); // a stripe has two chunks of data
+        if u64::from(disks) < least {
+            return Err(format!("disks={disks} is not possible: level={level} takes at least {least}"));
         }
-        if u64::from(self.missing) > self.parity() {
-            return Err(format!(
-                "missing={} is not possible: level={} takes at most {}",
-                self.missing,
-                self.level,
-                self.parity()
-            ));
+        if u64::from(missing) > parity {
+            return Err(format!("missing={missing} is not possible: level={level} takes at most {parity}"));
         }
-        if self.rebuild > 0 && self.missing == 0 {
-            return Err(format!("rebuild={} is not possible: no disk is missing (missing=0)", self.rebuild));
+        if rebuild > 0 && missing == 0 {
+            return Err(format!("rebuild={rebuild} is not possible: no disk is missing (missing=0)"));
         }
-        if self.missing_from > Duration::ZERO && self.missing == 0 {
+        if missing_from > Duration::ZERO && missing == 0 {
             return Err("missing_from is not possible: no disk is to fail (missing=0)".into());
         }
         let (least, each) = (self.layout().each(size / 512), self.each(size));
         if least > each {
             let most = each / self.layout().chunk * self.layout().stripe() * 512;
+            let (size, most) = (show_size(size), show_most(most));
             return Err(format!(
-                "size={} is not possible: {} disks of disk_size={} at level={} hold {}",
-                show_size(size),
-                self.disks,
-                self.disk_size,
-                self.level,
-                show_most(most)
+                "size={size} is not possible: {disks} disks of disk_size={disk_size} at level={level} hold {most}"
             ));
         }
         self.disk.check(each * 512)

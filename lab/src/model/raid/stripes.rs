@@ -104,7 +104,7 @@ pub(super) struct Cache {
     complete: VecDeque<u64>,
     /// When stripes came in.
     came: VecDeque<(u64, u64)>,
-    sectors: u64,
+    pub(super) sectors: u64,
     hand: u64,
 }
 
@@ -114,10 +114,6 @@ const STRIPES: usize = 4096;
 impl Cache {
     pub(super) const fn new() -> Self {
         Self { stripes: BTreeMap::new(), complete: VecDeque::new(), came: VecDeque::new(), sectors: 0, hand: 0 }
-    }
-
-    pub(super) const fn sectors(&self) -> u64 {
-        self.sectors
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -224,11 +220,11 @@ mod tests {
         let mut cache = Cache::new();
         LAYOUT.pieces(0, 8).for_each(|piece| cache.add(1, &LAYOUT, &piece));
         LAYOUT.pieces(64, 128).for_each(|piece| cache.add(2, &LAYOUT, &piece));
-        assert_eq!(cache.sectors(), 72);
+        assert_eq!(cache.sectors, 72);
         assert_eq!(cache.take_complete().map(|(stripe, _)| stripe), Some(1));
         assert!(cache.take_complete().is_none());
         assert_eq!(cache.oldest(), Some(1));
         assert_eq!(cache.take_next().map(|(stripe, _)| stripe), Some(0));
-        assert_eq!((cache.sectors(), cache.oldest(), cache.is_empty()), (0, None, true));
+        assert_eq!((cache.sectors, cache.oldest(), cache.is_empty()), (0, None, true));
     }
 }

@@ -11,7 +11,7 @@ impl Raid {
     pub(super) fn write(&mut self, now: u64, request: &ModelRequest) {
         let (start, end) = (request.extent.start.0, request.extent.end().0);
         let stripes = start / self.layout.stripe()..=(end - 1) / self.layout.stripe();
-        let held = self.cache.sectors() + self.leaving_sectors;
+        let held = self.cache.sectors + self.leaving_sectors;
         let room =
             held + (end - start) <= self.settings.cache_sectors() && self.cache.has_place(stripes.clone().count());
         let forced = request.flags.contains(Flags::FUA) && !self.settings.battery;
@@ -65,7 +65,7 @@ impl Raid {
     /// raid.3: what leaves the cache now.
     pub(super) fn write_back(&mut self, now: u64) {
         while self.leaving < self.layout.disks as usize * 2 {
-            let full = self.cache.sectors() * 2 > self.settings.cache_sectors() || self.cache.is_crowded();
+            let full = self.cache.sectors * 2 > self.settings.cache_sectors() || self.cache.is_crowded();
             let old = self.cache.oldest().is_some_and(|came| came + STAY <= now);
             let next = self.cache.take_complete();
             let must = full || old || !self.flushes.is_empty();

@@ -48,7 +48,8 @@ pub(super) struct Nand {
     dies: Vec<Die>,
     jobs: Vec<Option<Job>>,
     debts: Vec<Debt>,
-    page_shift: u32,
+    /// `log2` of the sectors of a page.
+    pub(super) page_shift: u32,
     read: u64,
     /// Nanoseconds by which the slowest page is behind the average.
     read_spread: u64,
@@ -85,11 +86,6 @@ impl Nand {
             seed,
             cursor: 0,
         }
-    }
-
-    /// `log2` of the sectors of a page.
-    pub(super) const fn page_shift(&self) -> u32 {
-        self.page_shift
     }
 
     /// Reads a page from `at` on: when it is in the die's register, and over which channel it will come.

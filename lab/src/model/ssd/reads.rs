@@ -2,7 +2,7 @@
 //!
 //! ssd_read.1  A stream is read ahead in halves of `read_ahead`: the next half is ordered as soon as less than that is ahead.
 
-use fairlift_core::Extent;
+use fairlift_core::{Direction, Extent};
 use std::cmp::Reverse;
 
 use super::{PackedEvent, Ssd};
@@ -20,7 +20,7 @@ impl Ssd {
                 start += from_memory;
             }
         }
-        let shift = self.nand.page_shift();
+        let shift = self.nand.page_shift;
         while start < end {
             let page = start >> shift;
             let page_end = ((page + 1) << shift).min(end);
@@ -42,7 +42,7 @@ impl Ssd {
         let ready = if end <= stream.ahead[0] { stream.ready[0] } else { stream.ready[1] };
         let window = u64::from(self.settings.read_ahead) * 2;
         let from = stream.ahead[1].max(end);
-        let shift = self.nand.page_shift();
+        let shift = self.nand.page_shift;
         let to = ((end + window) >> shift << shift).min(self.sectors);
         if to > from && to - from >= window / 2 {
             let at = self.clock;
@@ -70,7 +70,7 @@ impl Ssd {
             *free = (*free).max(at) + self.channel_cost.times(sectors);
             at = *free;
         }
-        let end = self.link.outward(at, sectors);
+        let end = self.link.carry(Direction::Read, at, sectors);
         let request = &mut self.requests[slot as usize];
         request.parts -= 1;
         if request.parts == 0 {

@@ -90,12 +90,8 @@ impl Settings {
         }
         let least = (u64::from(self.dies) * u64::from(self.page)) << 10;
         if size < least {
-            return Err(format!(
-                "size={} is not possible: {} dies have a page each, {}",
-                show_size(size),
-                self.dies,
-                show_size(least)
-            ));
+            let (size, least) = (show_size(size), show_size(least));
+            return Err(format!("size={size} is not possible: {} dies have a page each, {least}", self.dies));
         }
         Ok(())
     }

@@ -303,12 +303,7 @@ fn once_warm_nothing_grows() {
         bench.flush();
         bench.run();
         let ssd = &bench.ssd;
-        let lists = [
-            ssd.model.requests.capacity(),
-            ssd.model.unused.capacity(),
-            ssd.model.held.capacity(),
-            ssd.model.ends.capacity(),
-        ];
+        let lists = [ssd.model.requests.capacity(), ssd.model.held.capacity(), ssd.model.ends.capacity()];
         capacities.push((lists, ssd.model.events.capacity()));
     }
     assert_eq!(capacities[1], capacities[3]);

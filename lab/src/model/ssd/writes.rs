@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use fairlift_core::model::ModelRequest;
-use fairlift_core::{Extent, Flags, Op};
+use fairlift_core::{Direction, Extent, Flags, Op};
 
 use super::nand::Job;
 use super::{PackedEvent, Settings, Ssd};
@@ -184,7 +184,7 @@ impl Ssd {
     fn cross(&mut self, write: Write) {
         self.buffer.waiting += write.bytes;
         self.buffer.taken += write.bytes;
-        let end = self.link.inward(self.clock, write.sectors);
+        let end = self.link.carry(Direction::Write, self.clock, write.sectors);
         if !self.link.duplex {
             self.buffer.is_crossing = true;
             self.events.push(Reverse((end, PackedEvent::LINK_TURN)));

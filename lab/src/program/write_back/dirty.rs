@@ -5,7 +5,8 @@ use std::ops::Range;
 /// The dirty pages of a file.
 pub(super) struct Dirty {
     words: Vec<u64>,
-    pages: u64,
+    /// How many are dirty.
+    pub(super) pages: u64,
     count: u64,
     /// Where the flusher goes on.
     cursor: u64,
@@ -15,11 +16,6 @@ impl Dirty {
     /// A file of `count` pages, all clean.
     pub(super) fn new(count: u64) -> Self {
         Self { words: vec![0; count.div_ceil(64) as usize], pages: 0, count, cursor: 0 }
-    }
-
-    /// How many are dirty.
-    pub(super) const fn pages(&self) -> u64 {
-        self.pages
     }
 
     pub(super) fn add(&mut self, pages: Range<u64>) {
@@ -93,13 +89,13 @@ mod tests {
         dirty.add(60..70);
         dirty.add(65..72);
         dirty.add(500..650);
-        assert_eq!(dirty.pages(), 162);
+        assert_eq!(dirty.pages, 162);
         assert_eq!(run(&mut dirty, &[]), Some((60, 12)));
         assert_eq!(run(&mut dirty, &[]), Some((500, 100)), "no longer than allowed");
         dirty.add(3..4);
         assert_eq!(run(&mut dirty, &[]), Some((600, 50)));
         assert_eq!(run(&mut dirty, &[]), Some((3, 1)), "from the start again");
-        assert_eq!((run(&mut dirty, &[]), dirty.pages()), (None, 0));
+        assert_eq!((run(&mut dirty, &[]), dirty.pages), (None, 0));
     }
 
     #[test]

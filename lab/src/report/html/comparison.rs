@@ -21,13 +21,8 @@ pub(super) fn write(out: &mut String, all: &[Results]) {
         let title = format!("Total throughput of {workload}");
         figure(out, &title, "By jobs in each group, one line for each result.", &plot(all, workload));
         if let Some(plot) = frontier::plot(all, workload) {
-            let title = format!("Frontier of {workload}");
-            figure(
-                out,
-                &title,
-                "Total throughput against the largest share error: up and to the left is better.",
-                &plot,
-            );
+            let says = "Total throughput against the largest share error: up and to the left is better.";
+            figure(out, &format!("Frontier of {workload}"), says, &plot);
         }
     }
     out.push_str("</div>\n");

@@ -38,9 +38,8 @@ impl Report<'_> {
     }
 
     fn failures(&self) -> Vec<Failure<'_>> {
-        let of = |done: &'_ Done| done.suite;
         let all =
-            self.done.iter().flat_map(|done| done.broken.iter().map(move |(seed, broken)| (of(done), *seed, broken)));
+            self.done.iter().flat_map(|done| done.broken.iter().map(|(seed, broken)| (done.suite, *seed, broken)));
         all.map(|(suite, seed, broken)| Failure { suite, seed, broken }).collect()
     }
 
@@ -72,19 +71,15 @@ impl Report<'_> {
         );
         for promise in PROMISES {
             let broken: Vec<_> = failures.iter().filter(|failure| failure.broken.promise == promise.name).collect();
-            let tried = promise.tried.iter().map(|count| format!("{} {}", short(sum.get(*count)), count.name()));
+            let Promise { name, says, tried } = promise;
+            let tried: Vec<_> =
+                tried.iter().map(|count| format!("{} {}", short(sum.get(*count)), count.name())).collect();
             let verdict = match broken.len() {
                 0 if is_tried(promise, &sum) => "kept".to_owned(),
                 0 => "not tried".to_owned(),
                 times => format!("BROKEN {times} times"),
             };
-            let _ = writeln!(
-                out,
-                "{}  {verdict}  {}\n    {}",
-                promise.name,
-                promise.says,
-                tried.collect::<Vec<_>>().join(", ")
-            );
+            let _ = writeln!(out, "{name}  {verdict}  {says}\n    {}", tried.join(", "));
             for failure in broken {
                 let _ = writeln!(out, "    {}\n    {}", failure.broken.says, failure.command());
             }

@@ -44,7 +44,7 @@ impl Drive {
         }
         let way = self.seek.time(command.place.cylinder.abs_diff(self.head.cylinder));
         let just_in_time = there < now + way + way * u64::from(self.settings.ncq_margin) / 100;
-        there + if just_in_time { self.geometry.revolution() } else { 0 }
+        there + if just_in_time { self.geometry.revolution } else { 0 }
     }
 
     /// When a command's first sector is under the head, if the arm goes there now.

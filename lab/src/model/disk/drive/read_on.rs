@@ -38,7 +38,7 @@ impl Drive {
         let others = self.has_other_work();
         let (Some(first), Some(last)) = (self.joined.first(), self.joined.last()) else { return };
         if let Arm::ReadsOn { ref mut owed, ref mut limit, ref mut visit, .. } = self.arm {
-            let capacity = self.geometry.capacity();
+            let capacity = self.geometry.capacity;
             *limit = (*limit).max(last.end + self.settings.ahead_sectors()).min(capacity);
             if !others {
                 (*owed, *visit) = ((first.end + self.settings.ahead_min_sectors()).min(capacity), true);
@@ -51,13 +51,13 @@ impl Drive {
         if let Arm::ReadsOn { segment: reading, ref mut limit, .. } = self.arm
             && reading == segment
         {
-            *limit = (*limit).max(end + self.settings.ahead_sectors()).min(self.geometry.capacity());
+            *limit = (*limit).max(end + self.settings.ahead_sectors()).min(self.geometry.capacity);
         }
     }
 
     /// drive.4: from `from` on, where the head is now.
     pub(super) fn read_on(&mut self, now: u64, segment: usize, from: u64, sequential: bool) {
-        let capacity = self.geometry.capacity();
+        let capacity = self.geometry.capacity;
         let limit = (from + self.settings.ahead_sectors()).min(capacity);
         if limit == from {
             return;
@@ -72,7 +72,7 @@ impl Drive {
     pub(super) fn resume(&mut self, now: u64) {
         let Some(segment) = self.cache.last_used() else { return };
         let &Segment { end, reader, sequential, .. } = self.cache.get(segment);
-        let limit = (reader + self.settings.ahead_sectors()).min(self.geometry.capacity());
+        let limit = (reader + self.settings.ahead_sectors()).min(self.geometry.capacity);
         if sequential && end < limit && (end - reader) * 2 <= self.settings.ahead_sectors() {
             let place = self.geometry.place(end);
             let since = self.arrive(now, end, place, false, 0);

@@ -16,8 +16,7 @@ const NOWHERE: u64 = u64::MAX;
 
 impl Drive {
     pub(super) fn must_write_back(&self) -> bool {
-        let full =
-            self.dirty.sectors() * 4 > self.settings.write_cache_sectors() * 3 || self.dirty.runs() * 4 > RUNS * 3;
+        let full = self.dirty.sectors * 4 > self.settings.write_cache_sectors() * 3 || self.dirty.runs() * 4 > RUNS * 3;
         !self.dirty.is_empty() && (full || self.flush.is_some() || !self.held.is_empty())
     }
 
@@ -56,7 +55,7 @@ impl Drive {
     /// drive.5: writes enter the cache as long as there is room.
     fn let_in(&mut self, now: u64) {
         while let Some(&write) = self.held.front()
-            && self.dirty.sectors() + write.sectors <= self.settings.write_cache_sectors()
+            && self.dirty.sectors + write.sectors <= self.settings.write_cache_sectors()
             && self.dirty.runs() < RUNS
         {
             self.held.pop_front();
