@@ -136,9 +136,9 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     };
     let foreign = prepared.foreign(server.foreign()).map_err(|mistakes| refused(prepared.all(mistakes)))?;
     if let Some(TakeOver { taking, .. }) = &mut take_over {
-        learned = taking.beside(Kept::handed_as(prepared.learned.as_deref())).map(File::from);
+        learned = taking.beside(Kept::handed_as(prepared.server.learned.as_deref())).map(File::from);
     }
-    let mut kept = Kept::open(prepared.learned.as_deref(), learned, take_over.is_none())
+    let mut kept = Kept::open(prepared.server.learned.as_deref(), learned, take_over.is_none())
         .map_err(|why| no(&prepared, prepared.places.server("learned").says(why)))?;
     if take_over.is_none() {
         kept.iter_mut().for_each(|kept| kept.tell(&server));
@@ -146,7 +146,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     let taken = |name: &str| take_over.as_mut().and_then(|take_over| take_over.taking.beside(name));
     let endpoints = control::open(prepared.control.as_deref(), &prepared.config, taken)
         .map_err(|(number, why)| no(&prepared, prepared.no_control(number, &why)))?;
-    let confined = prepared.confinement.begin(&prepared.config);
+    let confined = confine::begin(&prepared.server, &prepared.config);
     confined.map_err(|why| no(&prepared, prepared.places.server("keep_capabilities").says(why)))?;
     let foreign: Vec<_> = server.foreign().iter().map(|one| one.export.clone()).zip(prepared.lines(foreign)).collect();
     foreign.iter().for_each(|(_, line)| tracing::warn!("{line}"));
@@ -166,9 +166,9 @@ impl Plan {
         let checked = checked.and_then(|(in_force, foreign)| Ok((in_force, self.foreign(&foreign)?)));
         let mut mistakes = checked.as_ref().err().cloned().unwrap_or_default();
         mistakes.extend(closed);
-        let learned = self.learned.iter().filter_map(|path| Kept::check(path).err());
+        let learned = self.server.learned.iter().filter_map(|path| Kept::check(path).err());
         mistakes.extend(learned.map(|why| self.places.server("learned").says(why)));
-        let kept = fairlift::confine::can_keep(&self.confinement.keep);
+        let kept = fairlift::confine::can_keep(&self.server.keep_capabilities);
         mistakes.extend(kept.err().map(|why| self.places.server("keep_capabilities").says(why.to_string())));
         match checked {
             Ok((in_force, mut warnings)) if mistakes.is_empty() => {
