@@ -34,7 +34,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::config;
 use crate::control;
-use crate::syntax::mistake::{Mistake, SettingPlace, Severity, Source, Wrong, render};
+use crate::syntax::mistake::{Mistake, SettingPlace, Source, Wrong, render};
 use crate::syntax::place;
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
@@ -91,7 +91,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     let not_started = |wrong: Wrong| match (wrong.mistakes.iter().filter(is_beside).count(), wrong.mistakes.len()) {
         (0, _) => wrong.shown(NOT_STARTED),
         (in_use, all) if in_use == all => {
-            render(Severity::Error, wrong.source.as_ref(), &wrong.mistakes) + &beside(&wrong.mistakes) + BESIDE
+            render("error: ", wrong.source.as_ref(), &wrong.mistakes) + &beside(&wrong.mistakes) + BESIDE
         }
         (in_use, _) => wrong.shown(&format!("{in_use} of them because another server has it; {NOT_STARTED}")) + BESIDE,
     };
@@ -114,11 +114,11 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         let (in_force, warnings) = prepared.check().map_err(|wrong| {
             if wrong.mistakes.iter().all(|one| is_beside(&one)) {
                 let warnings = ineffective::warnings_unopened(&prepared.config, &prepared.places);
-                eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
+                eprint!("{}", render("warning: ", prepared.source.as_ref(), &warnings));
             }
             refused(wrong)
         })?;
-        eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
+        eprint!("{}", render("warning: ", prepared.source.as_ref(), &warnings));
         println_or_not(&format!("ok: {}\n", summary(&in_force, warnings.len())));
         clients_of(&in_force).for_each(|line| println_or_not(&(line + "\n")));
         return Ok(());

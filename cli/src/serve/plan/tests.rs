@@ -12,7 +12,7 @@ use super::*;
 use crate::args::{Cli, Command};
 use crate::config;
 use crate::config::EXAMPLE;
-use crate::syntax::mistake::{Severity, Source, render};
+use crate::syntax::mistake::{Source, render};
 
 /// The plan of `fairlift serve FLAGS --config f.toml`, or its refusal.
 fn planned(text: &str, flags: &str) -> Result<Config, String> {
@@ -22,7 +22,7 @@ fn planned(text: &str, flags: &str) -> Result<Config, String> {
     let mut mistakes = Vec::new();
     let file = config::read(&source, Path::new("/base"), &mut mistakes);
     let Plan { config, .. } = plan(&flags, Some(file), Vec::new(), &mut mistakes);
-    if mistakes.is_empty() { Ok(config) } else { Err(render(Severity::Error, Some(&source), &mistakes)) }
+    if mistakes.is_empty() { Ok(config) } else { Err(render("error: ", Some(&source), &mistakes)) }
 }
 
 fn refusal(text: &str) -> String {
