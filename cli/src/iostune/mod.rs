@@ -180,7 +180,7 @@ mod tests {
             let mut mistakes = Vec::new();
             let file = config::read(&source, Path::new(""), &mut mistakes);
             assert!(mistakes.is_empty(), "{}\n{}", source.text, render("error: ", Some(&source), &mistakes));
-            assert_eq!((file.disks.len(), file.exports.len()), (1, 1), "{model}");
+            assert_eq!((file.config.disks.len(), file.config.exports.len()), (1, 1), "{model}");
             assert_eq!(fairlift.flush_coordinate.is_some(), write, "{model}");
             assert!(
                 fairlift

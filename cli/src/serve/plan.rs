@@ -27,7 +27,7 @@ use crate::config::{self, File, Server};
 use crate::control::ControlAt;
 use crate::syntax::backing::Named;
 use crate::syntax::certificates::{self, Certificate};
-use crate::syntax::groups::Tree;
+use crate::syntax::groups::{self, own_path};
 use crate::syntax::mistake::{Mistake, SettingPlace, Source};
 use crate::syntax::place::{self, ListenAt};
 use crate::syntax::scheduler::{check_setting, tunables};
@@ -60,48 +60,32 @@ pub(crate) fn plan(
     let needs_exports = file.is_some();
     let mut file = file.unwrap_or_default();
     let places = Places::new(flags, &mut file);
-    file.server = overridden(flags, file.server);
-    let mut joining = Joining { flags, file, places, mistakes };
+    let server = overridden(flags, file.server);
+    let mut joining = Joining { flags, config: file.config, server, places, mistakes };
     joining.exports(needs_exports);
     joining.weigh();
     joining.limit();
-    let disk_default = joining.disks();
+    joining.disks();
     let certificate = joining.certificate();
-    let listeners = joining.listeners(inherited);
-    let control = joining.control(&listeners);
+    joining.listeners(inherited);
+    let control = joining.control();
     joining.check_workers();
-    let Joining { file, mut places, mistakes, .. } = joining;
+    let Joining { mut config, server, mut places, mistakes, .. } = joining;
     // Only a certificate that is verified says who a client is.
-    for rule in &file.clients {
+    for rule in &config.clients {
         let place = || places.key(&join("client", &rule.name), "certificate");
-        mistakes.extend(why_unverified(rule, file.server.tls_verify_peer).map(|why| place().says(why)));
+        mistakes.extend(why_unverified(rule, server.tls_verify_peer).map(|why| place().says(why)));
     }
-    let mut roots = Vec::new();
-    for Placed { value: path, place } in &file.server.roots {
+    for Placed { value: path, place } in &server.roots {
         places.put(format!("root {}", path.display()), place.clone());
-        roots.push(Root { path: path.clone(), source: place.key.clone() });
+        config.roots.push(Root { path: path.clone(), source: place.key.clone() });
     }
-    let config = Config {
-        bounds: file.bounds.into(),
-        groups: file.groups.into_groups().into(),
-        disks: file.disks.into(),
-        disk_default,
-        exports: file.exports.into(),
-        listeners,
-        workers: file.server.workers,
-        engine: file.server.engine.unwrap_or_default(),
-        limits: file.server.limits,
-        revoked: certificate.as_ref().map(|certificate| Arc::clone(&certificate.revoked)).unwrap_or_default(),
-        tls: certificate.as_ref().map(|certificate| Arc::clone(&certificate.config)),
-        clients: file.clients,
-        delegated: file.delegated,
-        roots,
-    };
+    (config.workers, config.engine, config.limits) =
+        (server.workers, server.engine.unwrap_or_default(), server.limits);
     if let Err((path, says)) = check_floors(&config) {
         mistakes.push(places.key(&join("group", &path), "min").says(says));
     }
-    let certificate = certificate.map(|certificate| certificate.digest);
-    Plan { config, server: file.server, control, certificate, places, source: None }
+    Plan { config, server, control, certificate, places, source: None }
 }
 
 /// The keys of `[server]`, where flags win (serve.1).
@@ -134,10 +118,11 @@ fn said<T: Clone>(flag: &str, given: &[T], in_file: Vec<Placed<T>>) -> Vec<Place
     if given.is_empty() { in_file } else { in_flags.collect() }
 }
 
-/// The file on its way to a configuration: its parts become those of file and flags, one after the other.
+/// The configuration of a file, whose parts become those of file and flags, one after the other.
 struct Joining<'a> {
     flags: &'a ServeArgs,
-    file: File,
+    config: Config,
+    server: Server,
     places: Places,
     mistakes: &'a mut Vec<Mistake>,
 }
@@ -145,7 +130,7 @@ struct Joining<'a> {
 impl Joining<'_> {
     /// Each worker's part of the memory takes the largest request.
     fn check_workers(&mut self) {
-        let Server { workers: Some(workers), limits, .. } = self.file.server else { return };
+        let Server { workers: Some(workers), limits, .. } = self.server else { return };
         let (memory, request) = (limits.memory, u64::from(limits.request_max));
         // That `memory` takes one request has been looked at.
         if memory >= request && memory / (workers as u64) < request {
@@ -171,8 +156,9 @@ impl Joining<'_> {
                     self.mistakes.push(flag.says(says));
                 }
                 Ok(group) => {
-                    self.file.groups.weigh(group, *weight);
-                    self.places.put(join("group", self.file.groups.path(group)), flag);
+                    let group = &mut Arc::make_mut(&mut self.config.groups)[usize::from(group.0)];
+                    group.weight = *weight;
+                    self.places.put(join("group", &group.path), flag);
                 }
                 Err(says) => self.mistakes.push(flag.says(says)),
             }
@@ -181,10 +167,12 @@ impl Joining<'_> {
 
     /// The group that a flag means by an export's name, or by its own.
     fn group_of(&self, name: &str) -> Result<GroupId, String> {
-        let File { exports, groups, .. } = &self.file;
-        let export = exports.iter().find(|export| export.name == name);
-        export.map(|export| export.group).or_else(|| groups.find(name)).ok_or_else(|| {
-            let known = exports.iter().map(|export| export.name.as_str()).chain(groups.paths());
+        let Config { exports, groups, .. } = &self.config;
+        let export = exports.iter().find(|export| export.name == name).map(|export| export.group);
+        let group = || groups.iter().position(|group| group.path == name).map(|at| GroupId(at as u16));
+        export.or_else(group).ok_or_else(|| {
+            let paths = groups[1..].iter().map(|group| &*group.path);
+            let known = exports.iter().map(|export| &*export.name).chain(paths);
             let kind = if name.starts_with('/') { "group" } else { "export" };
             format!("there is no {kind} {name:?}{}", suggestion(name, known))
         })
@@ -194,11 +182,11 @@ impl Joining<'_> {
     fn limit(&mut self) {
         for (name, max) in &self.flags.max {
             let limited = self.group_of(name).and_then(|group| {
-                let path = self.file.groups.path(group).to_owned();
-                let there = self.file.bounds.get(&path).copied().unwrap_or_default();
+                let path = &self.config.groups[usize::from(group.0)].path;
+                let there = self.config.bounds.get(path).copied().unwrap_or_default();
                 let now = Bounds { ceiling: Ceiling { max: *max, ..there.ceiling }, ..there };
                 now.check().map_err(|wrong| wrong.to_string())?;
-                self.file.bounds.insert(path, now);
+                Arc::make_mut(&mut self.config.bounds).insert(path.clone(), now);
                 Ok(())
             });
             if let Err(says) = limited {
@@ -210,9 +198,10 @@ impl Joining<'_> {
     /// The exports (serve.1), with those on the command line in groups of their own and on the default disk (serve.5). Without a file there is
     /// one in any case.
     fn exports(&mut self, needs_exports: bool) {
-        let Self { flags, file, places, mistakes } = self;
-        let in_file = file.exports.len();
-        for export in &mut file.exports {
+        let Self { flags, config, places, mistakes, .. } = self;
+        let (exports, groups) = (Arc::make_mut(&mut config.exports), Arc::make_mut(&mut config.groups));
+        let in_file = exports.len();
+        for export in exports.iter_mut() {
             match faults::settle(&export.backing) {
                 Ok(backing) => export.backing = backing,
                 Err(says) => mistakes.push(places.backing(&export.name).says(says)),
@@ -235,20 +224,20 @@ impl Joining<'_> {
                 refuse(says);
                 named.backing.clone()
             });
-            if file.exports[..in_file].iter().any(|export| export.name == named.name) {
+            if exports[..in_file].iter().any(|export| export.name == named.name) {
                 refuse("the config file defines it too; names must be unique: NAME=BACKING".into());
             } else if let Some(first) = flags.exports[..number].iter().position(|other| other.name == named.name) {
                 let (first, second) = (first + 1, number + 1);
                 refuse(format!("is defined twice (backings {first} and {second}); names must be unique: NAME=BACKING"));
             }
-            file.exports.push(Export {
+            exports.push(Export {
                 read_only: flags.read_only,
-                group: file.groups.own(&named.name).unwrap_or(GroupId::ROOT),
+                group: groups::place(groups, &own_path(&named.name)).unwrap_or(GroupId::ROOT),
                 ..Export::new(&named.name, backing)
             });
         }
         self.ways();
-        if self.file.exports.is_empty() && self.mistakes.is_empty() {
+        if self.config.exports.is_empty() && self.mistakes.is_empty() {
             let says = "no export to serve: add [export.NAME] to the config file, or NAME=BACKING to the command line";
             self.mistakes.push(Mistake::in_flag("", says));
         }
@@ -256,9 +245,9 @@ impl Joining<'_> {
 
     /// The ways to each export beside listeners: those that it says itself, then those of flags.
     fn ways(&mut self) {
-        let Self { flags, file, places, mistakes } = self;
+        let Self { flags, config, places, mistakes, .. } = self;
         let mut taken = BTreeMap::new();
-        for export in &mut file.exports {
+        for export in Arc::make_mut(&mut config.exports) {
             let (name, path) = (&export.name, join("export", &export.name));
             let key = |key: &str| places.find(&join(&path, key));
             let wrong = flags.ways.fill(name, |way| key(way).is_some(), false, &mut export.ways);
@@ -277,9 +266,10 @@ impl Joining<'_> {
         }
     }
 
-    /// The disks of the file; the default one is answered (serve.2).
-    fn disks(&mut self) -> Disk {
-        let Self { flags, file: File { exports, disks, .. }, places, mistakes } = self;
+    /// The disks of the file, and the default one (serve.2).
+    fn disks(&mut self) {
+        let Self { flags, config: Config { exports, disks, disk_default, .. }, places, mistakes, .. } = self;
+        let disks = Arc::make_mut(disks);
         // Disks that are made for exports which name none count together: which of these share a device is known only when they are opened.
         let usual = |place| {
             let here = exports.iter().filter(|export| export.disk == place).map(|export| export.group);
@@ -317,12 +307,12 @@ impl Joining<'_> {
                 }
             }
         }
-        usual
+        *disk_default = usual;
     }
 
     /// Where clients connect (serve.3).
-    fn listeners(&mut self, inherited: Vec<Arc<OwnedFd>>) -> Vec<Listener> {
-        let Self { file: File { server, exports, .. }, places, mistakes, .. } = self;
+    fn listeners(&mut self, inherited: Vec<Arc<OwnedFd>>) {
+        let Self { config, server, places, mistakes, .. } = self;
         let plain = |address: Address| Placed { value: address.into(), place: SettingPlace::in_flag("--listen") };
         let mut all = std::mem::take(&mut server.listen);
         all.extend(inherited.into_iter().map(|socket| plain(Address::Inherited(socket))));
@@ -333,7 +323,7 @@ impl Joining<'_> {
             }
         }
         // The second of two would find the first, and take it for another server's. (A port that the kernel chooses is never another's.)
-        let sockets = exports.iter().flat_map(|export| export.ways.iter()).filter_map(WayIn::path);
+        let sockets = config.exports.iter().flat_map(|export| export.ways.iter()).filter_map(WayIn::path);
         let mut taken: BTreeSet<_> = sockets.map(|path| Address::Unix(path.to_owned()).to_string()).collect();
         let listener = |Placed { value: ListenAt { address, tls, socket }, place: at }: Placed<ListenAt>| {
             let is_chosen = place::tcp_address(&address).is_some_and(|tcp| tcp.port() == 0);
@@ -358,17 +348,18 @@ impl Joining<'_> {
             places.put(format!("listener {}", place::show(&address)), at);
             Listener { address, tls, socket }
         };
-        all.into_iter().map(listener).collect()
+        config.listeners = all.into_iter().map(listener).collect();
     }
 
     /// Where the server is looked at and changed; `None`: where it usually is.
-    fn control(&mut self, listeners: &[Listener]) -> Option<Vec<ControlAt>> {
-        let wanted = std::mem::take(&mut self.file.server.control);
+    fn control(&mut self) -> Option<Vec<ControlAt>> {
+        let wanted = std::mem::take(&mut self.server.control);
         if wanted.is_empty() {
             return None;
         }
-        let of_listeners = listeners.iter().map(|listener| (place::show(&listener.address), "clients of exports"));
-        let mut taken: BTreeMap<_, _> = of_listeners.collect();
+        let of_listeners = self.config.listeners.iter();
+        let mut taken: BTreeMap<_, _> =
+            of_listeners.map(|listener| (place::show(&listener.address), "clients of exports")).collect();
         let is_alone = wanted.len() == 1;
         let mut all = Vec::new();
         for Placed { value, place: at } in wanted {
@@ -388,15 +379,18 @@ impl Joining<'_> {
         Some(all)
     }
 
-    /// The certificate of the server, where any listener encrypts.
-    fn certificate(&mut self) -> Option<Certificate> {
-        let (server, places) = (&self.file.server, &self.places);
+    /// The certificate of the server, where any listener encrypts; its digest.
+    fn certificate(&mut self) -> Option<Vec<u8>> {
+        let Self { config, server, places, .. } = self;
         let (usual, verifies) = (server.tls, server.tls_verify_peer);
         let mut all = server.listen.iter().filter_map(|placed| placed.value.tls).chain(usual);
         let encrypts = all.any(|tls| tls != Tls::Off);
         let wrong = match &server.tls_certificates {
             Some(directory) if encrypts => match certificates::load(directory, verifies) {
-                Ok(certificate) => return Some(certificate),
+                Ok(Certificate { config: tls, digest, revoked }) => {
+                    (config.tls, config.revoked) = (Some(tls), revoked);
+                    return Some(digest);
+                }
                 Err(says) => places.server("tls_certificates").says(says),
             },
             None if encrypts => {
