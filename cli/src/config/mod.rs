@@ -284,12 +284,12 @@ impl Reading<'_> {
         let before = self.mistakes.len();
         section.put(self.mistakes, EXPORT_ROWS, &mut keys);
         section.put(self.mistakes, ways::ROWS, &mut keys.settings.ways);
-        let mut settings = keys.settings;
+        let ExportKeys { mut settings, disk, group, .. } = keys;
         settings.ways.root(self.dir);
         let backing = section.place("backing");
         let is_wrong = self.mistakes[before..].iter().any(|mistake| mistake.key == backing.key);
-        let disk = section.take(self.mistakes, "disk", |given| find_disk(given.text()?, disks));
-        let group = section.take(self.mistakes, "group", |given| groups::place(all, given.text()?));
+        let disk = disk.and_then(|name| section.right(self.mistakes, "disk", find_disk(&name, disks)));
+        let group = group.and_then(|path| section.right(self.mistakes, "group", groups::place(all, &path)));
         section.raw("backing").filter(|_| !is_wrong)?;
         if let Some(capacity) = settings.backing.about().size {
             let end = settings.offset.saturating_add(settings.size.unwrap_or(512));

@@ -29,6 +29,15 @@ fn refusal(text: &str) -> String {
     planned(text, "--listen unix:/x").unwrap_err()
 }
 
+/// A disk and a group are looked up only if they are texts.
+#[test]
+fn a_value_of_the_wrong_type_is_told_once() {
+    let shown = refusal("[export.a]\nbacking = \"mem:1m\"\ndisk = 5\ngroup = 7\n");
+    for says in ["export.a.disk: takes text in quotes, not 5", "export.a.group: takes text in quotes, not 7"] {
+        assert_eq!(shown.matches(says).count(), 1, "{shown}");
+    }
+}
+
 /// A correct export, to put beside mistakes.
 const RIGHT: &str = "[export.a]\nbacking = \"mem:1m\"\n";
 
