@@ -333,8 +333,7 @@ fn announcement(config: &Config, bound: &[String], control: &[&str], teach: bool
     let mut out = String::new();
     let mut first = None;
     for export in config.exports.iter() {
-        for (place, listener) in config.listeners.iter().enumerate() {
-            let address = bound_address(&listener.address, bound.get(place));
+        for (listener, address) in config.listeners.iter().zip(bound_addresses(config, bound)) {
             let Some(uri) = place::uri(&address, listener.tls, &export.name) else { continue };
             let _ = writeln!(out, "serving {} ({}) at {uri}", export.name, export.backing.about().shown);
             first.get_or_insert(uri);
@@ -386,12 +385,13 @@ fn clients_of(config: &Config) -> impl Iterator<Item = String> {
     config.clients.iter().map(|rule| format!("client {}, {rule}", rule.name))
 }
 
-/// The address as it came to be: with port 0 the kernel chose one.
-fn bound_address(wanted: &Address, bound: Option<&String>) -> Address {
-    match (wanted, bound.map(|text| place::parse(text))) {
+/// The addresses as they came to be: with port 0 the kernel chose one.
+fn bound_addresses(config: &Config, bound: &[String]) -> impl Iterator<Item = Address> {
+    let bound = bound.iter().map(Some).chain(std::iter::repeat(None));
+    config.listeners.iter().zip(bound).map(|(listener, bound)| match (&listener.address, bound.map(|at| place::parse(at))) {
         (Address::Tcp(wanted), Some(Ok(Address::Tcp(bound)))) if wanted.port() == 0 => Address::Tcp(bound),
-        _ => wanted.clone(),
-    }
+        (wanted, _) => wanted.clone(),
+    })
 }
 
 fn summary(config: &Config, warnings: usize) -> String {
