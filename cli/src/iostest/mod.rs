@@ -12,6 +12,7 @@ mod tracing;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use fairlift::config::Disk;
 use fairlift_lab::iostest::{Progress, RunError, Runner, run};
 use fairlift_lab::repeat;
 use fairlift_lab::result::{Results, Run};
@@ -95,13 +96,10 @@ fn measure(flags: &IostestArgs, measurement: &Measurement, stop: &Stop) -> (Resu
         let runner: Box<dyn Runner> = match &measurement.device {
             TestDisk::Model(spec) => Box::new(measurement.modelled(spec, &set)),
             TestDisk::Served(server) => Box::new(Clients::new(server, &measurement.plan)),
-            TestDisk::Real(backing) => Box::new(Real {
-                backing: backing.clone(),
-                scheduler: measurement.scheduler,
-                set,
-                depth: measurement.depth,
-                raw: *raw,
-            }),
+            TestDisk::Real(backing) => {
+                let disk = Disk { set, depth: measurement.depth, ..Disk::new("iostest", measurement.scheduler) };
+                Box::new(Real { backing: backing.clone(), disk, raw: *raw })
+            }
         };
         let mut runner: Box<dyn Runner + '_> = match &mut traces {
             Some(files) if !*raw => Box::new(Tracing { runner, disk: &measurement.header.device, files }),

@@ -9,10 +9,7 @@ use fairlift_lab::iostest::{Case, Measured, Runner, Watch};
 
 pub(crate) struct Real {
     pub(crate) backing: Backing,
-    pub(crate) scheduler: sched::Kind,
-    /// Its tunables, where they differ.
-    pub(crate) set: Vec<(String, String)>,
-    pub(crate) depth: Option<u16>,
+    pub(crate) disk: Disk,
     /// Whether the path is asked without Fairlift.
     pub(crate) raw: bool,
 }
@@ -20,9 +17,10 @@ pub(crate) struct Real {
 impl Runner for Real {
     fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Box<dyn Error + Send + Sync>> {
         // A tenant alone is as there is without fairness.
-        let (scheduler, set) =
-            if case.alone { (sched::Kind::None, Vec::new()) } else { (self.scheduler, self.set.clone()) };
-        let disk = Disk { set, depth: self.depth, ..Disk::new("iostest", scheduler) };
+        let mut disk = self.disk.clone();
+        if case.alone {
+            (disk.scheduler, disk.set) = (sched::Kind::None, Vec::new());
+        }
         measure_real(case, disk, &self.backing, self.raw, None, watch)
     }
 }
