@@ -12,11 +12,12 @@ mod tracing;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use fairlift::config::Disk;
+use fairlift::config::{Backing, Disk};
 use fairlift_lab::iostest::{Progress, RunError, Runner, run};
 use fairlift_lab::repeat;
 use fairlift_lab::result::{Results, Run};
 
+use crate::iostune::around::sparse;
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output::COMMIT;
 use crate::terminal::progress::bar;
@@ -61,6 +62,9 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
     if let (Some(part), TestDisk::Served(server)) = (&flags.part, &measurement.device) {
         let played = clients::play(&measurement.plan, server, part);
         return played.map(|()| ExitCode::SUCCESS).map_err(|error| failed(error.to_string()));
+    }
+    if let TestDisk::Real(Backing::File(file)) = &measurement.device {
+        sparse(&file.path).iter().for_each(|says| eprintln!("fairlift: {says}"));
     }
     let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
     let (results, error) = measure(flags, &measurement, &stop);
