@@ -207,32 +207,7 @@ impl Reading<'_> {
         if let Some(SharesAt::Directory(path)) = settings.shares.as_mut().map(|shares| &mut shares.place) {
             *path = self.dir.join(&*path);
         }
-        if let Some(value) = section.raw("set") {
-            match value.get_ref() {
-                DeValue::Table(table) => {
-                    for (name, value) in table {
-                        let (at, path) = (name.span().start..value.span().end, section.place("set").key);
-                        let path = join(&path, name.get_ref());
-                        match tunable_text(value.get_ref()) {
-                            Some(text) => settings.set.push((name.get_ref().to_string(), text)),
-                            None => {
-                                let shown = show(value.get_ref());
-                                self.note(
-                                    at.clone(),
-                                    &path,
-                                    format!("takes text, a number, true or false, not {shown}"),
-                                );
-                            }
-                        }
-                        self.spans.insert(path, at);
-                    }
-                }
-                other => {
-                    let says = format!("takes a table such as {{ read_expire = \"20ms\" }}, not {}", show(other));
-                    self.mistakes.push(section.place("set").says(says));
-                }
-            }
-        }
+        settings.set = self.tunables(section).unwrap_or_default();
         if let Some((requests, depth)) = settings.nr_requests.zip(settings.depth)
             && requests < u32::from(depth)
         {
@@ -243,6 +218,28 @@ impl Reading<'_> {
         }
         settings.is_usual = section.raw("scheduler").is_none();
         settings
+    }
+
+    fn tunables(&mut self, section: &Section<'_>) -> Option<Vec<(String, String)>> {
+        let (value, place) = (section.raw("set")?.get_ref(), section.place("set"));
+        let Some(table) = value.as_table() else {
+            let says = format!("takes a table such as {{ read_expire = \"20ms\" }}, not {}", show(value));
+            self.mistakes.push(place.says(says));
+            return None;
+        };
+        let mut set = Vec::new();
+        for (name, value) in table {
+            let (at, path) = (name.span().start..value.span().end, join(&place.key, name.get_ref()));
+            match tunable_text(value.get_ref()) {
+                Some(text) => set.push((name.get_ref().to_string(), text)),
+                None => {
+                    let says = format!("takes text, a number, true or false, not {}", show(value.get_ref()));
+                    self.note(at.clone(), &path, says);
+                }
+            }
+            self.spans.insert(path, at);
+        }
+        Some(set)
     }
 
     fn group(&mut self, section: &Section<'_>, config: &mut Config) {

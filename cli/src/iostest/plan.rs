@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use fairlift::config::{Backing, Config};
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::time::secs;
 use fairlift_core::{Duration, Group, Sector, Weight, sched};
-use fairlift_lab::iostest::{Case, Modelled, Plan, Runner as _};
+use fairlift_lab::iostest::{Case, Failure, Modelled, Plan, Runner as _};
 use fairlift_lab::model::Spec;
 use fairlift_lab::result::Results;
 use fairlift_lab::suggestion;
@@ -443,7 +442,7 @@ fn rising(max: u32) -> Vec<u32> {
 }
 
 /// Whether every case can be, as far as can be told: files fit on the disk, blocks are of its size.
-fn check_cases(measurement: &Measurement) -> Result<(), Box<dyn Error + Send + Sync>> {
+fn check_cases(measurement: &Measurement) -> Result<(), Failure> {
     // Sets differ in their seeds alone.
     let mut cases = measurement.plan.cases()?.into_iter().filter(|case| case.set == 1);
     let (sectors, block) = match &measurement.device {

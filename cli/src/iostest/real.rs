@@ -1,11 +1,10 @@
 //! Cases on real disks: through Fairlift's engine, or straight to the path.
 
-use std::error::Error;
 
 use fairlift::bench;
 use fairlift::config::{Backing, Disk, Engine};
 use fairlift_core::{GroupId, sched};
-use fairlift_lab::iostest::{Case, Measured, Runner, Watch};
+use fairlift_lab::iostest::{Case, Failure, Measured, Runner, Watch};
 
 pub(crate) struct Real {
     pub(crate) backing: Backing,
@@ -15,7 +14,7 @@ pub(crate) struct Real {
 }
 
 impl Runner for Real {
-    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Box<dyn Error + Send + Sync>> {
+    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Failure> {
         // A tenant alone is as there is without fairness.
         let mut disk = self.disk.clone();
         if case.alone {
@@ -34,7 +33,7 @@ pub(crate) fn measure_real(
     raw: bool,
     leaf: Option<GroupId>,
     watch: Watch<'_>,
-) -> Result<Measured, Box<dyn Error + Send + Sync>> {
+) -> Result<Measured, Failure> {
     let mut jobs = case.jobs(bench::shape(backing, true)?.bytes / fairlift_core::Sector::SIZE)?;
     jobs.retain(|job| leaf.is_none_or(|leaf| job.group == leaf));
     let setup = bench::Setup {
