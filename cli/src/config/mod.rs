@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fairlift::access::Rule;
-use fairlift::config::{self, Address, Backing, Config, Engine, Limits, SharesAt, Tls};
+use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, Limits, SharesAt, Tls};
 use fairlift::confine::Capability;
 use fairlift::control::check_name;
 use fairlift_core::{Group, GroupId, sched};
@@ -201,8 +201,8 @@ impl Reading<'_> {
         table
     }
 
-    fn disk(&mut self, section: &Section<'_>) -> config::Disk {
-        let mut settings = config::Disk::new(&section.name, sched::Kind::MqDeadline);
+    fn disk(&mut self, section: &Section<'_>) -> Disk {
+        let mut settings = Disk::new(&section.name, sched::Kind::MqDeadline);
         section.put(self.mistakes, DISK_ROWS, &mut settings);
         if let Some(SharesAt::Directory(path)) = settings.shares.as_mut().map(|shares| &mut shares.place) {
             *path = self.dir.join(&*path);
@@ -270,7 +270,7 @@ impl Reading<'_> {
         }
     }
 
-    fn export(&mut self, section: &Section<'_>, disks: &[config::Disk], all: &mut Vec<Group>) -> Option<config::Export> {
+    fn export(&mut self, section: &Section<'_>, disks: &[Disk], all: &mut Vec<Group>) -> Option<Export> {
         let name = section.name.as_str();
         self.mistakes.extend(check_name("an export", name).err().map(|says| section.header().says(says)));
         if section.raw("backing").is_none() {
@@ -298,7 +298,7 @@ impl Reading<'_> {
         }
         // There may be too many groups, which is told of those that are said.
         let group = group.unwrap_or_else(|| groups::place(all, &own_path(name)).unwrap_or(GroupId::ROOT));
-        Some(config::Export { backing: self.rooted(settings.backing), disk, group, ..settings })
+        Some(Export { backing: self.rooted(settings.backing), disk, group, ..settings })
     }
 
     fn client(&mut self, section: &Section<'_>) -> Rule {
@@ -362,7 +362,7 @@ impl Reading<'_> {
     }
 }
 
-fn find_disk(name: &str, disks: &[config::Disk]) -> Result<usize, String> {
+fn find_disk(name: &str, disks: &[Disk]) -> Result<usize, String> {
     disks.iter().position(|disk| disk.name == name).ok_or_else(|| {
         if disks.is_empty() {
             return format!("unknown disk \"{name}\": the file has no [disk.…]");

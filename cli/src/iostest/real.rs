@@ -1,6 +1,5 @@
 //! Cases on real disks: through Fairlift's engine, or straight to the path.
 
-
 use fairlift::bench;
 use fairlift::config::{Backing, Disk, Engine};
 use fairlift_core::{GroupId, sched};

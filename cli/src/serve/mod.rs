@@ -388,9 +388,11 @@ fn clients_of(config: &Config) -> impl Iterator<Item = String> {
 /// The addresses as they came to be: with port 0 the kernel chose one.
 fn bound_addresses(config: &Config, bound: &[String]) -> impl Iterator<Item = Address> {
     let bound = bound.iter().map(Some).chain(std::iter::repeat(None));
-    config.listeners.iter().zip(bound).map(|(listener, bound)| match (&listener.address, bound.map(|at| place::parse(at))) {
-        (Address::Tcp(wanted), Some(Ok(Address::Tcp(bound)))) if wanted.port() == 0 => Address::Tcp(bound),
-        (wanted, _) => wanted.clone(),
+    config.listeners.iter().zip(bound).map(|(listener, bound)| {
+        match (&listener.address, bound.map(|at| place::parse(at))) {
+            (Address::Tcp(wanted), Some(Ok(Address::Tcp(bound)))) if wanted.port() == 0 => Address::Tcp(bound),
+            (wanted, _) => wanted.clone(),
+        }
     })
 }
 

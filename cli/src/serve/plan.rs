@@ -80,8 +80,7 @@ pub(crate) fn plan(
         places.put(format!("root {}", path.display()), place.clone());
         config.roots.push(Root { path: path.clone(), source: place.key.clone() });
     }
-    (config.workers, config.engine, config.limits) =
-        (server.workers, server.engine.unwrap_or_default(), server.limits);
+    (config.workers, config.engine, config.limits) = (server.workers, server.engine.unwrap_or_default(), server.limits);
     if let Err((path, says)) = check_floors(&config) {
         mistakes.push(places.key(&join("group", &path), "min").says(says));
     }
@@ -292,7 +291,8 @@ impl Joining<'_> {
         let mut usual = Disk { depth: flags.depth, is_usual, ..Disk::new("default", scheduler) };
         for (name, value) in &flags.set {
             let has = |disk: &Disk| tunables(disk.scheduler).any(|info| info.name == name);
-            let mut kinds: Vec<_> = disks.iter().chain([&usual]).filter(|disk| has(disk)).map(|d| d.scheduler).collect();
+            let mut kinds: Vec<_> =
+                disks.iter().chain([&usual]).filter(|disk| has(disk)).map(|d| d.scheduler).collect();
             if kinds.is_empty() {
                 kinds.push(scheduler); // It says what it has instead.
             }
@@ -342,7 +342,8 @@ impl Joining<'_> {
                     None => "--tls require --tls-certificates DIR, or --insecure",
                 };
                 let shown = place::show(&address);
-                let says = format!("other machines can reach {shown}, and {why}; set {remedy} if you trust the network");
+                let says =
+                    format!("other machines can reach {shown}, and {why}; set {remedy} if you trust the network");
                 mistakes.push(at.says(says));
             }
             places.put(format!("listener {}", place::show(&address)), at);

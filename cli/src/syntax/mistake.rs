@@ -203,11 +203,8 @@ f.toml:2:7: error: k: second
     #[test]
     fn a_place_beyond_the_end_or_inside_a_character_is_no_panic() {
         let source = Source { name: "f".into(), text: "é\u{1b}[2J".into() };
-        let shown = render(
-            "warning: ",
-            Some(&source),
-            &[Mistake { at: Some(1..99), key: String::new(), says: "s".into() }],
-        );
+        let shown =
+            render("warning: ", Some(&source), &[Mistake { at: Some(1..99), key: String::new(), says: "s".into() }]);
         assert_eq!(shown, "f:1:1: warning: s\n  1 | é\u{fffd}[2J\n    | ^^^^^\n");
     }
 }
