@@ -12,7 +12,7 @@ use crate::blktrace::Taken;
 use crate::config::read;
 use crate::control::Changes;
 use crate::serve::{ServeArgs, plan};
-use crate::syntax::mistake::{Mistake, Severity, Source, render};
+use crate::syntax::mistake::{Mistake, Source, render};
 use crate::ways::Flags;
 
 /// The configuration that changes are made of.
@@ -69,7 +69,7 @@ fn planned(text: &str) -> Result<Config, String> {
     for mistake in &mistakes {
         tells(&mistake.line(Some(&source)));
     }
-    let shown = render(Severity::Error, Some(&source), &mistakes);
+    let shown = render("error: ", Some(&source), &mistakes);
     assert!(!shown.chars().any(|c| c.is_control() && !"\n\t".contains(c)), "{shown:?} moves the cursor");
     assert!(
         shown.len() <= mistakes.len() * (4 * text.len() + 4096),

@@ -175,7 +175,12 @@ def a_file_is_measured_and_not_written_to_unasked(t):
         if run["total_kb_s"] <= 0 or run["device_stats"]["requests"] <= 0:
             raise AssertionError(f"nothing was read: {run}")
     equal(sha256(image), before, "the file after reading it")
-    equal(out.splitlines()[0], f"Host={os.uname().nodename} Kernel={os.uname().release}", "where it was measured")
+    warning, head, *_ = out.splitlines()
+    contains(warning, "97 % of the file are holes", "rates are too high", f"cp --sparse=never {image} COPY")
+    equal(head, f"Host={os.uname().nodename} Kernel={os.uname().release}", "where it was measured")
+    t.run("cp", "--sparse=never", image, t.path("whole"))
+    whole = t.run(BINARY, "iostest", t.path("whole"), *flags[2:], "-w", "drr")
+    assert "holes" not in whole, "a file without holes is warned of"
     t.run(BINARY, *flags, "-w", "dsw", "--write-to-device")
     if sha256(image) == before:
         raise AssertionError("nothing was written")

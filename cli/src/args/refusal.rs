@@ -9,7 +9,7 @@ use fairlift_lab::suggestion;
 
 use super::Cli;
 use crate::remote::meant;
-use crate::syntax::mistake::{Mistake, Severity, hint, render};
+use crate::syntax::mistake::{Mistake, hint, render};
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output::quoted;
 
@@ -59,7 +59,7 @@ pub(crate) fn answer(error: &clap::Error) -> ExitCode {
             let command = <Cli as clap::CommandFactory>::command();
             let typed = std::env::args().skip(1).find(|word| command.find_subcommand(word).is_some());
             let typed = typed.unwrap_or_default();
-            let says = render(Severity::Error, None, &[explain(error, &typed)]);
+            let says = render("error: ", None, &[explain(error, &typed)]);
             Complaint::Typed(says).tell(&typed)
         }
     }

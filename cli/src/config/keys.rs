@@ -373,24 +373,21 @@ pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
 /// All tables, in the order in which they are explained.
 pub(crate) const SORTS: [Sort; 5] = [EXPORT, DISK, GROUP, CLIENT, SERVER];
 
-const fn export(name: &'static str, put: Put<ExportKeys>) -> Row<ExportKeys> {
-    Row::new(name, put)
+/// A row's beginning, which says what it is a key of.
+macro_rules! rows_of {
+    ($($begin:ident: $of:ty,)*) => {
+        $(const fn $begin(name: &'static str, put: Put<$of>) -> Row<$of> {
+            Row::new(name, put)
+        })*
+    };
 }
 
-const fn disk(name: &'static str, put: Put<Disk>) -> Row<Disk> {
-    Row::new(name, put)
-}
-
-const fn group(name: &'static str, put: Put<GroupKeys>) -> Row<GroupKeys> {
-    Row::new(name, put)
-}
-
-const fn client(name: &'static str, put: Put<Rule>) -> Row<Rule> {
-    Row::new(name, put)
-}
-
-const fn server(name: &'static str, put: Put<Server>) -> Row<Server> {
-    Row::new(name, put)
+rows_of! {
+    export: ExportKeys,
+    disk: Disk,
+    group: GroupKeys,
+    client: Rule,
+    server: Server,
 }
 
 /// A size of so many KiB or more, up to 1 GiB.

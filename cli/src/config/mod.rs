@@ -10,22 +10,22 @@ pub(crate) mod row;
 pub(crate) mod section;
 pub(crate) mod wanted;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use fairlift::access::Rule;
-use fairlift::config::{self, Address, Backing, Engine, Limits, SharesAt, Tls};
+use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, Limits, SharesAt, Tls};
 use fairlift::confine::Capability;
 use fairlift::control::check_name;
-use fairlift_core::ceiling::Bounds;
-use fairlift_core::{GroupId, sched};
+use fairlift_core::{Group, GroupId, sched};
 use fairlift_lab::suggestion;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use crate::control::ControlPlace;
-use crate::syntax::groups::Tree;
+use crate::syntax::groups::{self, own_path};
 use crate::syntax::mistake::{Mistake, Source, hint};
 use crate::syntax::place::ListenAt;
 use crate::syntax::{place, units};
@@ -43,18 +43,8 @@ pub(crate) const EXAMPLE: &str = include_str!("example.toml");
 /// All that a config file says; what it doesn't say is `None`.
 #[derive(Default, Debug)]
 pub(crate) struct File {
-    /// `[disk.…]`, in the order of the file.
-    pub(crate) disks: Vec<config::Disk>,
-    /// `[export.…]`, in the order of the file; the disk of each is an index in [`File::disks`].
-    pub(crate) exports: Vec<config::Export>,
-    /// `[group.…]` and all groups that exports name.
-    pub(crate) groups: Tree,
-    /// Limits, by the group's path.
-    pub(crate) bounds: BTreeMap<String, Bounds>,
-    /// The keys of groups that tenants may change.
-    pub(crate) delegated: BTreeMap<String, BTreeSet<String>>,
-    /// `[client.…]`, in the order of the file.
-    pub(crate) clients: Vec<Rule>,
+    /// Disks, exports, clients and groups, in the order of the file; groups that exports name are among them.
+    pub(crate) config: Config,
     pub(crate) server: Server,
     /// Where its tables and their values are, by their paths: `disk.ssd0`, `disk.ssd0.depth`.
     pub(crate) spans: BTreeMap<String, Range<usize>>,
@@ -148,25 +138,25 @@ impl Reading<'_> {
                 self.note(key.span(), &join("", key.get_ref()), format!("unknown table{hint}"));
             }
         }
-        let mut file = File::default();
-        file.disks.extend(self.sections(document, DISK).iter().map(|section| self.disk(section)));
-        self.sections(document, GROUP).iter().for_each(|section| self.group(section, &mut file));
+        let mut config = Config::default();
+        let mut disks: Vec<_> = self.sections(document, DISK).iter().map(|section| self.disk(section)).collect();
+        self.sections(document, GROUP).iter().for_each(|section| self.group(section, &mut config));
+        let mut exports = Vec::new();
         for section in self.sections(document, EXPORT) {
-            let export = self.export(&section, &file.disks, &mut file.groups);
-            file.exports.extend(export);
+            exports.extend(self.export(&section, &disks, Arc::make_mut(&mut config.groups)));
         }
-        file.clients.extend(self.sections(document, CLIENT).iter().map(|section| self.client(section)));
+        config.clients.extend(self.sections(document, CLIENT).iter().map(|section| self.client(section)));
         let empty = |value: &Spanned<DeValue<'_>>| value.get_ref().as_table().is_some_and(|all| all.is_empty());
         if let Some((key, _)) = document.get_key_value(CLIENT.name).filter(|(_, value)| empty(value)) {
             let says = "allows no client, and without any [client.NAME] every client may open every export: add one, or remove this line";
             self.note(key.span(), CLIENT.name, says.into());
         }
-        file.server = self.server(document);
-        for shares in file.disks.iter_mut().filter_map(|disk| disk.shares.as_mut()) {
-            shares.gateway = file.server.gateway.clone().unwrap_or_else(|| shares.gateway.clone());
+        let server = self.server(document);
+        for shares in disks.iter_mut().filter_map(|disk| disk.shares.as_mut()) {
+            shares.gateway = server.gateway.clone().unwrap_or_else(|| shares.gateway.clone());
         }
-        file.spans = self.spans;
-        file
+        (config.disks, config.exports) = (disks.into(), exports.into());
+        File { config, server, spans: self.spans }
     }
 
     /// The tables `[sort.NAME]`, in the order of the file.
@@ -211,38 +201,13 @@ impl Reading<'_> {
         table
     }
 
-    fn disk(&mut self, section: &Section<'_>) -> config::Disk {
-        let mut settings = config::Disk::new(&section.name, sched::Kind::MqDeadline);
+    fn disk(&mut self, section: &Section<'_>) -> Disk {
+        let mut settings = Disk::new(&section.name, sched::Kind::MqDeadline);
         section.put(self.mistakes, DISK_ROWS, &mut settings);
         if let Some(SharesAt::Directory(path)) = settings.shares.as_mut().map(|shares| &mut shares.place) {
             *path = self.dir.join(&*path);
         }
-        if let Some(value) = section.raw("set") {
-            match value.get_ref() {
-                DeValue::Table(table) => {
-                    for (name, value) in table {
-                        let (at, path) = (name.span().start..value.span().end, section.place("set").key);
-                        let path = join(&path, name.get_ref());
-                        match tunable_text(value.get_ref()) {
-                            Some(text) => settings.set.push((name.get_ref().to_string(), text)),
-                            None => {
-                                let shown = show(value.get_ref());
-                                self.note(
-                                    at.clone(),
-                                    &path,
-                                    format!("takes text, a number, true or false, not {shown}"),
-                                );
-                            }
-                        }
-                        self.spans.insert(path, at);
-                    }
-                }
-                other => {
-                    let says = format!("takes a table such as {{ read_expire = \"20ms\" }}, not {}", show(other));
-                    self.mistakes.push(section.place("set").says(says));
-                }
-            }
-        }
+        settings.set = self.tunables(section).unwrap_or_default();
         if let Some((requests, depth)) = settings.nr_requests.zip(settings.depth)
             && requests < u32::from(depth)
         {
@@ -255,32 +220,57 @@ impl Reading<'_> {
         settings
     }
 
-    fn group(&mut self, section: &Section<'_>, file: &mut File) {
+    fn tunables(&mut self, section: &Section<'_>) -> Option<Vec<(String, String)>> {
+        let (value, place) = (section.raw("set")?.get_ref(), section.place("set"));
+        let Some(table) = value.as_table() else {
+            let says = format!("takes a table such as {{ read_expire = \"20ms\" }}, not {}", show(value));
+            self.mistakes.push(place.says(says));
+            return None;
+        };
+        let mut set = Vec::new();
+        for (name, value) in table {
+            let (at, path) = (name.span().start..value.span().end, join(&place.key, name.get_ref()));
+            match tunable_text(value.get_ref()) {
+                Some(text) => set.push((name.get_ref().to_string(), text)),
+                None => {
+                    let says = format!("takes text, a number, true or false, not {}", show(value.get_ref()));
+                    self.note(at.clone(), &path, says);
+                }
+            }
+            self.spans.insert(path, at);
+        }
+        Some(set)
+    }
+
+    fn group(&mut self, section: &Section<'_>, config: &mut Config) {
         let mut keys = GroupKeys::default();
         section.put(self.mistakes, GROUP_ROWS, &mut keys);
         let root = if section.name == "/" { keys.bounds.check_root() } else { Ok(()) };
         match root.and_then(|()| keys.bounds.check()) {
-            Ok(()) if !keys.bounds.is_none() => _ = file.bounds.insert(section.name.clone(), keys.bounds),
+            Ok(()) if !keys.bounds.is_none() => {
+                Arc::make_mut(&mut config.bounds).insert(section.name.clone(), keys.bounds);
+            }
             Ok(()) => {}
             Err(wrong) => self.mistakes.push(section.place(wrong.key).says(wrong.to_string())),
         }
         if !keys.delegate.is_empty() {
-            file.delegated.insert(section.name.clone(), keys.delegate);
+            config.delegated.insert(section.name.clone(), keys.delegate);
         }
         let has_weight = section.raw("weight").is_some();
-        match file.groups.place(&section.name) {
+        let groups = Arc::make_mut(&mut config.groups);
+        match groups::place(groups, &section.name) {
             Ok(GroupId::ROOT) if !has_weight && !section.is_empty() => {}
             Ok(GroupId::ROOT) => {
                 let says =
                     "the root group takes no weight, because it has no siblings; set the weights of its children";
                 self.mistakes.push(section.header().says(says));
             }
-            Ok(group) => file.groups.weigh(group, keys.weight),
+            Ok(group) => groups[usize::from(group.0)].weight = keys.weight,
             Err(says) => self.mistakes.push(section.header().says(says)),
         }
     }
 
-    fn export(&mut self, section: &Section<'_>, disks: &[config::Disk], groups: &mut Tree) -> Option<config::Export> {
+    fn export(&mut self, section: &Section<'_>, disks: &[Disk], all: &mut Vec<Group>) -> Option<Export> {
         let name = section.name.as_str();
         self.mistakes.extend(check_name("an export", name).err().map(|says| section.header().says(says)));
         if section.raw("backing").is_none() {
@@ -291,12 +281,12 @@ impl Reading<'_> {
         let before = self.mistakes.len();
         section.put(self.mistakes, EXPORT_ROWS, &mut keys);
         section.put(self.mistakes, ways::ROWS, &mut keys.settings.ways);
-        let mut settings = keys.settings;
+        let ExportKeys { mut settings, disk, group, .. } = keys;
         settings.ways.root(self.dir);
         let backing = section.place("backing");
         let is_wrong = self.mistakes[before..].iter().any(|mistake| mistake.key == backing.key);
-        let disk = section.take(self.mistakes, "disk", |given| find_disk(given.text()?, disks));
-        let group = section.take(self.mistakes, "group", |given| groups.place(given.text()?));
+        let disk = disk.and_then(|name| section.right(self.mistakes, "disk", find_disk(&name, disks)));
+        let group = group.and_then(|path| section.right(self.mistakes, "group", groups::place(all, &path)));
         section.raw("backing").filter(|_| !is_wrong)?;
         if let Some(capacity) = settings.backing.about().size {
             let end = settings.offset.saturating_add(settings.size.unwrap_or(512));
@@ -307,8 +297,8 @@ impl Reading<'_> {
             }
         }
         // There may be too many groups, which is told of those that are said.
-        let group = group.unwrap_or_else(|| groups.own(name).unwrap_or(GroupId::ROOT));
-        Some(config::Export { backing: self.rooted(settings.backing), disk, group, ..settings })
+        let group = group.unwrap_or_else(|| groups::place(all, &own_path(name)).unwrap_or(GroupId::ROOT));
+        Some(Export { backing: self.rooted(settings.backing), disk, group, ..settings })
     }
 
     fn client(&mut self, section: &Section<'_>) -> Rule {
@@ -372,7 +362,7 @@ impl Reading<'_> {
     }
 }
 
-fn find_disk(name: &str, disks: &[config::Disk]) -> Result<usize, String> {
+fn find_disk(name: &str, disks: &[Disk]) -> Result<usize, String> {
     disks.iter().position(|disk| disk.name == name).ok_or_else(|| {
         if disks.is_empty() {
             return format!("unknown disk \"{name}\": the file has no [disk.…]");

@@ -79,7 +79,11 @@ impl<'d> Section<'d> {
         key: &str,
         read: impl FnOnce(&Given) -> Result<T, String>,
     ) -> Option<T> {
-        let read = read(&self.raw(key)?.get_ref().into());
+        self.right(mistakes, key, read(&self.raw(key)?.get_ref().into()))
+    }
+
+    /// The meaning of the value of `key`; `None` if it is a mistake.
+    pub(crate) fn right<T>(&self, mistakes: &mut Vec<Mistake>, key: &str, read: Result<T, String>) -> Option<T> {
         read.map_err(|says| mistakes.push(self.place(key).says(says))).ok()
     }
 

@@ -71,7 +71,7 @@ impl Drop for Cgroups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syntax::groups::Tree;
+    use crate::syntax::groups::place;
     use fairlift_core::Weight;
 
     #[test]
@@ -80,12 +80,11 @@ mod tests {
         assert!(Mount::at(dir.path()).unwrap_err().contains("no io controller"));
         fs::write(dir.path().join("cgroup.controllers"), "cpu io memory\n").unwrap();
         let mount = Mount::at(dir.path()).unwrap();
-        let mut tree = Tree::default();
+        let mut groups = vec![Group::root()];
         for (path, weight) in [("/a", 100), ("/a/x", 300)] {
-            let group = tree.place(path).unwrap();
-            tree.weigh(group, Weight::new(weight));
+            let group = place(&mut groups, path).unwrap();
+            groups[usize::from(group.0)].weight = Weight::new(weight);
         }
-        let groups = tree.into_groups();
         let cgroups = Cgroups::make(&mount, &groups).unwrap();
         let below = |place: usize, file: &str| fs::read_to_string(cgroups.0[place].join(file)).unwrap();
         assert_eq!(groups[2].path, "/a/x");

@@ -7,7 +7,6 @@
 //! clients.3  The requests of a client pass a queue that is deeper than they are many, under `none`: nothing waits in it. A file is
 //!            asked without any.
 
-use std::error::Error;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -23,7 +22,7 @@ use fairlift_core::model::Work;
 use fairlift_core::program::Meter;
 use fairlift_core::time::{ms, secs};
 use fairlift_core::{Duration, Errno, GroupId, Sector, sched};
-use fairlift_lab::iostest::{Case, Measured, Plan, Runner, Watch};
+use fairlift_lab::iostest::{Case, Failure, Measured, Plan, Runner, Watch};
 
 use super::cgroups::{Cgroups, Mount};
 use super::real::measure_real;
@@ -111,7 +110,7 @@ impl Clients {
 }
 
 impl Runner for Clients {
-    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Box<dyn Error + Send + Sync>> {
+    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Failure> {
         let leaves = case.leaves();
         self.make_files(leaves.len(), watch)?;
         if watch(Duration::ZERO) {
@@ -251,7 +250,7 @@ fn merged(case: &Case, all: Vec<(GroupId, Tally)>) -> Measured {
 }
 
 /// Runs the jobs of one group, as a client, and tells on standard output what they got done (clients.1).
-pub(super) fn play(plan: &Plan, server: &Judged, part: &ClientPart) -> Result<(), Box<dyn Error + Send + Sync>> {
+pub(super) fn play(plan: &Plan, server: &Judged, part: &ClientPart) -> Result<(), Failure> {
     let (seed, mut leaf) = (part.seed, part.leaf);
     let mut case = plan.cases()?.into_iter().find(|case| case.seed == seed).ok_or("there is no such case")?;
     let group = case.groups.get(usize::from(leaf.0)).ok_or("there is no such group")?;

@@ -12,10 +12,12 @@ mod tracing;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use fairlift::config::{Backing, Disk};
 use fairlift_lab::iostest::{Progress, RunError, Runner, run};
 use fairlift_lab::repeat;
 use fairlift_lab::result::{Results, Run};
 
+use crate::iostune::around::sparse;
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output::COMMIT;
 use crate::terminal::progress::bar;
@@ -61,6 +63,9 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
         let played = clients::play(&measurement.plan, server, part);
         return played.map(|()| ExitCode::SUCCESS).map_err(|error| failed(error.to_string()));
     }
+    if let TestDisk::Real(Backing::File(file)) = &measurement.device {
+        sparse(&file.path).iter().for_each(|says| eprintln!("fairlift: {says}"));
+    }
     let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
     let (results, error) = measure(flags, &measurement, &stop);
     reports.write(|form| reports::text(form, std::slice::from_ref(&results), of.total)).map_err(failed)?;
@@ -95,13 +100,10 @@ fn measure(flags: &IostestArgs, measurement: &Measurement, stop: &Stop) -> (Resu
         let runner: Box<dyn Runner> = match &measurement.device {
             TestDisk::Model(spec) => Box::new(measurement.modelled(spec, &set)),
             TestDisk::Served(server) => Box::new(Clients::new(server, &measurement.plan)),
-            TestDisk::Real(backing) => Box::new(Real {
-                backing: backing.clone(),
-                scheduler: measurement.scheduler,
-                set,
-                depth: measurement.depth,
-                raw: *raw,
-            }),
+            TestDisk::Real(backing) => {
+                let disk = Disk { set, depth: measurement.depth, ..Disk::new("iostest", measurement.scheduler) };
+                Box::new(Real { backing: backing.clone(), disk, raw: *raw })
+            }
         };
         let mut runner: Box<dyn Runner + '_> = match &mut traces {
             Some(files) if !*raw => Box::new(Tracing { runner, disk: &measurement.header.device, files }),

@@ -5,15 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use std::error::Error;
 use std::path::Path;
+use std::sync::Arc;
 
 use fairlift::bench::{ASK_MAX, shape};
-use fairlift::config::Backing;
+use fairlift::config::{Backing, Config};
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::time::secs;
 use fairlift_core::{Duration, Group, Sector, Weight, sched};
-use fairlift_lab::iostest::{Case, Modelled, Plan, Runner as _};
+use fairlift_lab::iostest::{Case, Failure, Modelled, Plan, Runner as _};
 use fairlift_lab::model::Spec;
 use fairlift_lab::result::Results;
 use fairlift_lab::suggestion;
@@ -28,7 +28,7 @@ use crate::config::given::{Amiss, Given};
 use crate::config::{self, faults};
 use crate::iostune::around::Around;
 use crate::syntax::backing;
-use crate::syntax::groups::Tree;
+use crate::syntax::groups::place;
 use crate::syntax::mistake::{Mistake, Source};
 use crate::syntax::scheduler::check_setting;
 use crate::syntax::units::show_size;
@@ -392,7 +392,7 @@ fn groups(flags: &IostestArgs, note: Note<'_>) -> Option<(Vec<Group>, Limits)> {
         return groups_of(path).map_err(|says| note("--groups", says)).ok();
     }
     if !flags.group_mode && flags.nrgrp.is_none() && flags.weights.is_empty() {
-        return Some((Tree::default().into_groups(), Limits::new()));
+        return Some((vec![Group::root()], Limits::new()));
     }
     let given = flags.weights.len();
     let number = flags.nrgrp.map_or(if given > 0 { given } else { 8 }, usize::from);
@@ -405,12 +405,12 @@ fn groups(flags: &IostestArgs, note: Note<'_>) -> Option<(Vec<Group>, Limits)> {
     let usual =
         (1..=number).map(|place| Weight::new(Weight::MAX.get().min(u16::try_from(place * 100).unwrap_or(u16::MAX))));
     let weights: Vec<Weight> = if given > 0 { flags.weights.clone() } else { usual.collect() };
-    let mut tree = Tree::default();
-    for (place, weight) in weights.into_iter().enumerate() {
-        let group = tree.place(&format!("/g{}", place + 1)).map_err(|says| note("--nrgrp", says)).ok()?;
-        tree.weigh(group, weight);
+    let mut tree = vec![Group::root()];
+    for (number, weight) in (1..).zip(weights) {
+        let group = place(&mut tree, &format!("/g{number}")).map_err(|says| note("--nrgrp", says)).ok()?;
+        tree[usize::from(group.0)].weight = weight;
     }
-    Some((tree.into_groups(), Limits::new()))
+    Some((tree, Limits::new()))
 }
 
 fn groups_of(path: &Path) -> Result<(Vec<Group>, Limits), String> {
@@ -424,11 +424,11 @@ fn groups_of(path: &Path) -> Result<(Vec<Group>, Limits), String> {
     if !mistakes.is_empty() {
         return Err(mistakes.iter().map(|mistake| mistake.line(Some(&source))).collect::<Vec<_>>().join("\n"));
     }
-    let groups = file.groups.into_groups();
+    let Config { groups, bounds, .. } = file.config;
     if groups.len() == 1 {
         return Err(format!("{name} has no [group.\"/PATH\"]"));
     }
-    Ok((groups, file.bounds))
+    Ok((Arc::unwrap_or_clone(groups), Arc::unwrap_or_clone(bounds)))
 }
 
 /// The largest number of jobs, unless -m says otherwise.
@@ -442,7 +442,7 @@ fn rising(max: u32) -> Vec<u32> {
 }
 
 /// Whether every case can be, as far as can be told: files fit on the disk, blocks are of its size.
-fn check_cases(measurement: &Measurement) -> Result<(), Box<dyn Error + Send + Sync>> {
+fn check_cases(measurement: &Measurement) -> Result<(), Failure> {
     // Sets differ in their seeds alone.
     let mut cases = measurement.plan.cases()?.into_iter().filter(|case| case.set == 1);
     let (sectors, block) = match &measurement.device {

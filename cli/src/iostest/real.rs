@@ -1,28 +1,24 @@
 //! Cases on real disks: through Fairlift's engine, or straight to the path.
 
-use std::error::Error;
-
 use fairlift::bench;
 use fairlift::config::{Backing, Disk, Engine};
 use fairlift_core::{GroupId, sched};
-use fairlift_lab::iostest::{Case, Measured, Runner, Watch};
+use fairlift_lab::iostest::{Case, Failure, Measured, Runner, Watch};
 
 pub(crate) struct Real {
     pub(crate) backing: Backing,
-    pub(crate) scheduler: sched::Kind,
-    /// Its tunables, where they differ.
-    pub(crate) set: Vec<(String, String)>,
-    pub(crate) depth: Option<u16>,
+    pub(crate) disk: Disk,
     /// Whether the path is asked without Fairlift.
     pub(crate) raw: bool,
 }
 
 impl Runner for Real {
-    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Box<dyn Error + Send + Sync>> {
+    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Failure> {
         // A tenant alone is as there is without fairness.
-        let (scheduler, set) =
-            if case.alone { (sched::Kind::None, Vec::new()) } else { (self.scheduler, self.set.clone()) };
-        let disk = Disk { set, depth: self.depth, ..Disk::new("iostest", scheduler) };
+        let mut disk = self.disk.clone();
+        if case.alone {
+            (disk.scheduler, disk.set) = (sched::Kind::None, Vec::new());
+        }
         measure_real(case, disk, &self.backing, self.raw, None, watch)
     }
 }
@@ -36,7 +32,7 @@ pub(crate) fn measure_real(
     raw: bool,
     leaf: Option<GroupId>,
     watch: Watch<'_>,
-) -> Result<Measured, Box<dyn Error + Send + Sync>> {
+) -> Result<Measured, Failure> {
     let mut jobs = case.jobs(bench::shape(backing, true)?.bytes / fairlift_core::Sector::SIZE)?;
     jobs.retain(|job| leaf.is_none_or(|leaf| job.group == leaf));
     let setup = bench::Setup {

@@ -13,7 +13,7 @@ use fairlift_lab::result::Results;
 use super::args::IostestArgs;
 use crate::blktrace;
 use crate::syntax::mistake::Mistake;
-use crate::terminal::output::{are_same, is_stdout, print_after, try_writing};
+use crate::terminal::output::{are_same, is_stdout, print, try_writing};
 
 /// The name of the results in a directory.
 const KEPT: &str = "iostest.json";
@@ -108,7 +108,9 @@ impl Reports {
             }
             failed.extend(fs::write(path, text).err().map(|error| format!("{}: {error}", path.display())));
         }
-        print_after(&shown.unwrap_or_else(|| text(Form::Text)), failed)
+        let shown = shown.unwrap_or_else(|| text(Form::Text));
+        failed.extend(print(shown.as_bytes()).err().map(|error| error.to_string()));
+        if failed.is_empty() { Ok(()) } else { Err(failed.join("\nerror: ")) }
     }
 }
 

@@ -1,9 +1,8 @@
 //! Traces of runs: the end of each, in files of its own.
 
-use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use fairlift_lab::iostest::{Case, Measured, Runner, Watch};
+use fairlift_lab::iostest::{Case, Failure, Measured, Runner, Watch};
 
 use super::plan::Measurement;
 use crate::blktrace::Taken;
@@ -44,11 +43,11 @@ impl<'a> Files<'a> {
 }
 
 impl Runner for Tracing<'_, '_> {
-    fn check(&mut self, case: &Case) -> Result<(), Box<dyn Error + Send + Sync>> {
+    fn check(&mut self, case: &Case) -> Result<(), Failure> {
         self.runner.check(case)
     }
 
-    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Box<dyn Error + Send + Sync>> {
+    fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Failure> {
         let mut measured = self.runner.run(case, watch)?;
         let mut taken = Taken::of(self.disk, &case.groups, std::mem::take(&mut measured.trace));
         let output = self.files.next();

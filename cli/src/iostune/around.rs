@@ -8,6 +8,8 @@ use fairlift::bench;
 use fairlift_lab::iostune::Kernel;
 use rustix::fs::{SeekFrom, major, minor, seek};
 
+use crate::terminal::output::quoted;
+
 /// The disk below a file or device, as far as the kernel tells.
 #[derive(Clone, Debug)]
 pub(crate) struct Around {
@@ -61,7 +63,19 @@ impl Around {
     }
 }
 
-/// Which part of a file is holes, which are read without asking a disk, in %. Zero without holes.
+/// The warning about a file with holes; `None`: they are too few to matter.
+pub(crate) fn sparse(path: &Path) -> Option<String> {
+    let holes = holes(path);
+    (holes > 5.0).then(|| {
+        format!(
+            "{holes:.0} % of the file are holes, and reading holes does not reach a disk: rates are too high; a copy has none: \
+             cp --sparse=never {} COPY",
+            quoted(&path.display().to_string())
+        )
+    })
+}
+
+/// Which part of a file is holes, which are read without asking a disk, in %. Zero without holes, and of a block device.
 pub(crate) fn holes(path: &Path) -> f64 {
     /// Enough to tell; a file may have millions.
     const RUNS_MAX: usize = 4096;
@@ -98,5 +112,10 @@ mod tests {
         assert_eq!(holes(&path), 100.0);
         std::os::unix::fs::FileExt::write_all_at(&file, &vec![1; 2 << 20], 2 << 20).unwrap();
         assert_eq!(holes(&path), 75.0);
+        let says = sparse(&path).unwrap();
+        assert!(says.starts_with("75 % of the file are holes, "), "{says}");
+        assert!(says.ends_with(&format!(": cp --sparse=never {} COPY", path.display())), "{says}");
+        std::fs::write(&path, vec![1; 8 << 20]).unwrap();
+        assert_eq!(sparse(&path), None);
     }
 }

@@ -126,9 +126,7 @@ fn small_blocks(block: u32) -> Result<(), String> {
 
 /// The properties of a file or device that cast doubt on its rates.
 fn look_inside(path: &Path, shape: bench::Shape) -> Result<Vec<String>, String> {
-    let mut warnings = Vec::new();
-    let holes = if path.is_file() { around::holes(path) } else { 0.0 };
-    if holes >= 99.0 {
+    if around::holes(path) >= 99.0 {
         return Err(format!(
             "{0}: the file has no data, only holes, and reading holes does not reach a disk; fill it first: \
              dd if=/dev/urandom of={0} bs=1M count={1} conv=notrunc",
@@ -136,11 +134,7 @@ fn look_inside(path: &Path, shape: bench::Shape) -> Result<Vec<String>, String> 
             shape.bytes >> 20
         ));
     }
-    if holes > 5.0 {
-        warnings.push(format!(
-            "{holes:.0} % of the file are holes, and reading holes does not reach a disk: rates are too high"
-        ));
-    }
+    let mut warnings: Vec<_> = around::sparse(path).into_iter().collect();
     if !shape.direct && !shape.in_ram {
         warnings.push("direct I/O is not possible here: the rates are those of the page cache, not of the disk".into());
     }

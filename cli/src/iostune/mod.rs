@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
     use crate::config;
-    use crate::syntax::mistake::{Severity, Source, render};
+    use crate::syntax::mistake::{Source, render};
 
     fn advice(model: &str, write: bool) -> Findings {
         let mut disk = Paper { spec: Spec::parse(model).unwrap(), write };
@@ -179,8 +179,8 @@ mod tests {
             let source = Source { name: "recommended".into(), text };
             let mut mistakes = Vec::new();
             let file = config::read(&source, Path::new(""), &mut mistakes);
-            assert!(mistakes.is_empty(), "{}\n{}", source.text, render(Severity::Error, Some(&source), &mistakes));
-            assert_eq!((file.disks.len(), file.exports.len()), (1, 1), "{model}");
+            assert!(mistakes.is_empty(), "{}\n{}", source.text, render("error: ", Some(&source), &mistakes));
+            assert_eq!((file.config.disks.len(), file.config.exports.len()), (1, 1), "{model}");
             assert_eq!(fairlift.flush_coordinate.is_some(), write, "{model}");
             assert!(
                 fairlift

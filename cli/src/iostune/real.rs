@@ -1,10 +1,9 @@
 //! Probes of real disks: straight to the path, or through Fairlift's engine.
 
-use std::error::Error;
 use std::path::PathBuf;
 
 use fairlift::config::{Backing, Disk, FileAt};
-use fairlift_lab::iostest::{Case, Measured, Watch};
+use fairlift_lab::iostest::{Case, Failure, Measured, Watch};
 use fairlift_lab::iostune::{Area, Facts, UnderTest, Way};
 
 use super::around::Around;
@@ -27,13 +26,7 @@ impl UnderTest for Real {
         self.facts
     }
 
-    fn run(
-        &mut self,
-        way: Way,
-        place: Area,
-        case: &Case,
-        watch: Watch<'_>,
-    ) -> Result<Measured, Box<dyn Error + Send + Sync>> {
+    fn run(&mut self, way: Way, place: Area, case: &Case, watch: Watch<'_>) -> Result<Measured, Failure> {
         let backing = match (place, &self.scratch) {
             (Area::Scratch, Some(path)) => Backing::from(FileAt::new(path)),
             _ => self.backing.clone(),

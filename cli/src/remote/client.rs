@@ -59,7 +59,7 @@ impl Server {
                 Some(dir) => {
                     let name = ServerName::try_from(place.host().to_owned());
                     let name = name.map_err(|_| format!("\"{}\" is not a host's name", place.host()))?;
-                    Some((certificates::load_client(dir)?, name))
+                    Some((certificates::load_client(dir, true)?, name))
                 }
             };
             Ok(Self { shown: place::show(&place.address), address: place.address, token, tls })

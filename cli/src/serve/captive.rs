@@ -22,7 +22,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tempfile::TempDir;
 
-use super::{ServeArgs, bound_address, systemd};
+use super::{ServeArgs, bound_addresses, systemd};
 use crate::syntax::place;
 
 /// The server of a command is told by this variable where it has a directory of its own.
@@ -48,12 +48,7 @@ pub(super) fn private(flags: &ServeArgs, directory: &Path) -> ServeArgs {
 
 /// Tells the process that started this server where it serves, by the first export (captive.1).
 pub(super) fn tell(config: &Config, bound: &[String], control: Option<&str>) {
-    let places: Vec<_> = config
-        .listeners
-        .iter()
-        .enumerate()
-        .map(|(at, listener)| bound_address(&listener.address, bound.get(at)))
-        .collect();
+    let places: Vec<_> = bound_addresses(config, bound).collect();
     let name = config.exports.first().map_or("", |export| &export.name);
     let tls = config.listeners.first().map(|listener| listener.tls);
     let uri = places.first().zip(tls).and_then(|(address, tls)| place::uri(address, tls, name)).unwrap_or_default();

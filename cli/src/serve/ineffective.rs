@@ -410,7 +410,7 @@ mod tests {
     use super::super::plan::{Plan, plan};
     use super::*;
     use crate::config;
-    use crate::syntax::mistake::{Severity, Source, render};
+    use crate::syntax::mistake::{Source, render};
 
     /// ineffective.13
     #[test]
@@ -435,7 +435,7 @@ mod tests {
         let file = config::read(&source, Path::new("/base"), &mut mistakes);
         let Plan { config, places, .. } = plan(&ServeArgs::default(), Some(file), Vec::new(), &mut mistakes);
         assert_eq!(mistakes, []);
-        render(Severity::Warning, Some(&source), &warnings(&config, &places))
+        render("warning: ", Some(&source), &warnings(&config, &places))
     }
 
     /// The messages for a file.

@@ -34,7 +34,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::config;
 use crate::control;
-use crate::syntax::mistake::{Mistake, SettingPlace, Severity, Source, Wrong, render};
+use crate::syntax::mistake::{Mistake, SettingPlace, Source, Wrong, render};
 use crate::syntax::place;
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
@@ -91,7 +91,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     let not_started = |wrong: Wrong| match (wrong.mistakes.iter().filter(is_beside).count(), wrong.mistakes.len()) {
         (0, _) => wrong.shown(NOT_STARTED),
         (in_use, all) if in_use == all => {
-            render(Severity::Error, wrong.source.as_ref(), &wrong.mistakes) + &beside(&wrong.mistakes) + BESIDE
+            render("error: ", wrong.source.as_ref(), &wrong.mistakes) + &beside(&wrong.mistakes) + BESIDE
         }
         (in_use, _) => wrong.shown(&format!("{in_use} of them because another server has it; {NOT_STARTED}")) + BESIDE,
     };
@@ -114,11 +114,11 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         let (in_force, warnings) = prepared.check().map_err(|wrong| {
             if wrong.mistakes.iter().all(|one| is_beside(&one)) {
                 let warnings = ineffective::warnings_unopened(&prepared.config, &prepared.places);
-                eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
+                eprint!("{}", render("warning: ", prepared.source.as_ref(), &warnings));
             }
             refused(wrong)
         })?;
-        eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
+        eprint!("{}", render("warning: ", prepared.source.as_ref(), &warnings));
         println_or_not(&format!("ok: {}\n", summary(&in_force, warnings.len())));
         clients_of(&in_force).for_each(|line| println_or_not(&(line + "\n")));
         return Ok(());
@@ -136,9 +136,9 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     };
     let foreign = prepared.foreign(server.foreign()).map_err(|mistakes| refused(prepared.all(mistakes)))?;
     if let Some(TakeOver { taking, .. }) = &mut take_over {
-        learned = taking.beside(Kept::handed_as(prepared.learned.as_deref())).map(File::from);
+        learned = taking.beside(Kept::handed_as(prepared.server.learned.as_deref())).map(File::from);
     }
-    let mut kept = Kept::open(prepared.learned.as_deref(), learned, take_over.is_none())
+    let mut kept = Kept::open(prepared.server.learned.as_deref(), learned, take_over.is_none())
         .map_err(|why| no(&prepared, prepared.places.server("learned").says(why)))?;
     if take_over.is_none() {
         kept.iter_mut().for_each(|kept| kept.tell(&server));
@@ -146,7 +146,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     let taken = |name: &str| take_over.as_mut().and_then(|take_over| take_over.taking.beside(name));
     let endpoints = control::open(prepared.control.as_deref(), &prepared.config, taken)
         .map_err(|(number, why)| no(&prepared, prepared.no_control(number, &why)))?;
-    let confined = prepared.confinement.begin(&prepared.config);
+    let confined = confine::begin(&prepared.server, &prepared.config);
     confined.map_err(|why| no(&prepared, prepared.places.server("keep_capabilities").says(why)))?;
     let foreign: Vec<_> = server.foreign().iter().map(|one| one.export.clone()).zip(prepared.lines(foreign)).collect();
     foreign.iter().for_each(|(_, line)| tracing::warn!("{line}"));
@@ -166,9 +166,9 @@ impl Plan {
         let checked = checked.and_then(|(in_force, foreign)| Ok((in_force, self.foreign(&foreign)?)));
         let mut mistakes = checked.as_ref().err().cloned().unwrap_or_default();
         mistakes.extend(closed);
-        let learned = self.learned.iter().filter_map(|path| Kept::check(path).err());
+        let learned = self.server.learned.iter().filter_map(|path| Kept::check(path).err());
         mistakes.extend(learned.map(|why| self.places.server("learned").says(why)));
-        let kept = fairlift::confine::can_keep(&self.confinement.keep);
+        let kept = fairlift::confine::can_keep(&self.server.keep_capabilities);
         mistakes.extend(kept.err().map(|why| self.places.server("keep_capabilities").says(why.to_string())));
         match checked {
             Ok((in_force, mut warnings)) if mistakes.is_empty() => {
@@ -333,8 +333,7 @@ fn announcement(config: &Config, bound: &[String], control: &[&str], teach: bool
     let mut out = String::new();
     let mut first = None;
     for export in config.exports.iter() {
-        for (place, listener) in config.listeners.iter().enumerate() {
-            let address = bound_address(&listener.address, bound.get(place));
+        for (listener, address) in config.listeners.iter().zip(bound_addresses(config, bound)) {
             let Some(uri) = place::uri(&address, listener.tls, &export.name) else { continue };
             let _ = writeln!(out, "serving {} ({}) at {uri}", export.name, export.backing.about().shown);
             first.get_or_insert(uri);
@@ -386,12 +385,15 @@ fn clients_of(config: &Config) -> impl Iterator<Item = String> {
     config.clients.iter().map(|rule| format!("client {}, {rule}", rule.name))
 }
 
-/// The address as it came to be: with port 0 the kernel chose one.
-fn bound_address(wanted: &Address, bound: Option<&String>) -> Address {
-    match (wanted, bound.map(|text| place::parse(text))) {
-        (Address::Tcp(wanted), Some(Ok(Address::Tcp(bound)))) if wanted.port() == 0 => Address::Tcp(bound),
-        _ => wanted.clone(),
-    }
+/// The addresses as they came to be: with port 0 the kernel chose one.
+fn bound_addresses(config: &Config, bound: &[String]) -> impl Iterator<Item = Address> {
+    let bound = bound.iter().map(Some).chain(std::iter::repeat(None));
+    config.listeners.iter().zip(bound).map(|(listener, bound)| {
+        match (&listener.address, bound.map(|at| place::parse(at))) {
+            (Address::Tcp(wanted), Some(Ok(Address::Tcp(bound)))) if wanted.port() == 0 => Address::Tcp(bound),
+            (wanted, _) => wanted.clone(),
+        }
+    })
 }
 
 fn summary(config: &Config, warnings: usize) -> String {

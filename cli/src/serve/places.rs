@@ -39,7 +39,8 @@ impl Places {
             flag.into_iter().for_each(|flag| places.put(join("server", key), SettingPlace::in_flag(flag)));
         }
         let of_flags = flags.exports.iter().map(|named| (&named.name, &named.backing));
-        for (name, backing) in file.exports.iter().map(|export| (&export.name, &export.backing)).chain(of_flags) {
+        for (name, backing) in file.config.exports.iter().map(|export| (&export.name, &export.backing)).chain(of_flags)
+        {
             let place = places.backing(name);
             places.others.entry(format!("backing {}", backing.about().opened)).or_insert(place);
         }

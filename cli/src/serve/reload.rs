@@ -13,6 +13,7 @@ use fairlift::config::{Address, Backing, Config};
 use fairlift::control::{Edit, FROM_START_TO_END, Impossible, Made, Of, Refused, State, Step, difference};
 
 use super::args::ServeArgs;
+use super::confine::is_filtered;
 use super::places::missing;
 use super::{Plan, ineffective, prepare};
 use crate::config::wanted::wanted;
@@ -88,11 +89,14 @@ impl Reload {
             Err(all) => (Vec::new(), all),
         };
         let mut mistakes: Vec<_> = impossible.iter().map(|one| mistake(one, &prepared)).collect();
-        let confined = prepared.confinement.differs(&last.confinement).map(|key| prepared.places.server(key));
-        mistakes.extend(confined.map(|place| place.says(FROM_START_TO_END)));
-        if prepared.learned != last.learned {
-            mistakes.push(prepared.places.server("learned").says(FROM_START_TO_END));
-        }
+        let (its, was) = (&prepared.server, &last.server);
+        let fixed = [
+            ("seccomp", is_filtered(its) == is_filtered(was)),
+            ("keep_capabilities", its.keep_capabilities == was.keep_capabilities),
+            ("learned", its.learned == was.learned),
+        ];
+        let others = fixed.into_iter().filter(|(_, is_same)| !is_same);
+        mistakes.extend(others.map(|(key, _)| prepared.places.server(key).says(FROM_START_TO_END)));
         mistakes.extend(moved(last.control.as_deref(), prepared.control.as_deref()).map(|(number, says)| {
             let place = prepared.places.control(number).or_else(|| prepared.places.control(0));
             place.unwrap_or_else(|| prepared.places.server("control")).says(says)
@@ -168,7 +172,7 @@ impl ConfigFile for Reload {
 
     fn changes<'a>(&'a self, edit: &'a mut Edit) -> Changes<'a> {
         let last = self.last();
-        Changes::new(edit, &self.flags.ways, last.verifies, last.gateway.clone())
+        Changes::new(edit, &self.flags.ways, last.server.tls_verify_peer, last.server.gateway.clone())
     }
 
     fn warnings(&self, handle: &Handle) -> Vec<String> {

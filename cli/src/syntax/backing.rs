@@ -76,7 +76,7 @@ fn parted(text: &str) -> Vec<String> {
 /// The seed of a model's chance, so that a modelled disk is the same one every time it is served.
 const SEED: u64 = 1;
 
-const OUTSIDE: Outside = Outside { model: parse_model, certificates: certificates::load_trusting };
+const OUTSIDE: Outside = Outside { model: parse_model, certificates: |dir| certificates::load_client(dir, false) };
 
 pub(crate) fn parse(text: &str) -> Result<Backing, String> {
     Backing::parse(text, &OUTSIDE)

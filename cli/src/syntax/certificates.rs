@@ -59,19 +59,11 @@ pub(crate) fn load(dir: &Path, verify_peer: bool) -> Result<Certificate, String>
     Ok(Certificate { config: Arc::new(config), digest: files.digest.finish().as_ref().to_vec(), revoked })
 }
 
-/// Reads `client-cert.pem` and `client-key.pem` in `dir`, which a client shows, and `ca-cert.pem`, whose servers it trusts.
-pub(crate) fn load_client(dir: &Path) -> Result<Arc<ClientConfig>, String> {
-    client(dir, true)
-}
-
-/// Reads `ca-cert.pem` in `dir`, whose servers are trusted, and `client-cert.pem` and `client-key.pem` if they are there.
-pub(crate) fn load_trusting(dir: &Path) -> Result<Arc<ClientConfig>, String> {
-    client(dir, dir.join("client-cert.pem").exists())
-}
-
-fn client(dir: &Path, shows_its_own: bool) -> Result<Arc<ClientConfig>, String> {
+/// Reads `ca-cert.pem` in `dir`, whose servers a client trusts, and `client-cert.pem` and `client-key.pem`, which it shows: if they are there, or
+/// `needs_its_own`.
+pub(crate) fn load_client(dir: &Path, needs_its_own: bool) -> Result<Arc<ClientConfig>, String> {
     let mut files = Files { dir, digest: digest::Context::new(&digest::SHA256) };
-    let own = match shows_its_own {
+    let own = match needs_its_own || dir.join("client-cert.pem").exists() {
         true => Some((files.certificates("client-cert.pem")?, files.key("client-key.pem")?)),
         false => None,
     };
@@ -189,13 +181,13 @@ mod tests {
         let dir = directory();
         load(dir.path(), false).unwrap();
         load(dir.path(), true).unwrap();
-        load_trusting(dir.path()).unwrap();
+        load_client(dir.path(), false).unwrap();
         for name in ["cert", "key"] {
             let path = |who: &str| dir.path().join(format!("{who}-{name}.pem"));
             std::fs::copy(path("server"), path("client")).unwrap();
         }
-        load_client(dir.path()).unwrap();
-        load_trusting(dir.path()).unwrap();
+        load_client(dir.path(), true).unwrap();
+        load_client(dir.path(), false).unwrap();
     }
 
     #[test]

@@ -1,54 +1,15 @@
 //! The weight tree: groups by path, each with its parents.
 
 use fairlift::control::check_path;
-use fairlift_core::{Group, GroupId, Weight};
+use fairlift_core::{Group, GroupId};
 
 /// As many as have numbers.
 const GROUPS: usize = u16::MAX as usize;
 
-/// The groups so far; a parent comes before its children.
-#[derive(Clone, Debug)]
-pub(crate) struct Tree(Vec<Group>);
-
-impl Default for Tree {
-    fn default() -> Self {
-        Self(vec![Group::root()])
-    }
-}
-
-impl Tree {
-    /// The group of that path, made with its parents and the default weight if it is not there yet.
-    pub(crate) fn place(&mut self, path: &str) -> Result<GroupId, String> {
-        check_path(path)?;
-        Group::place(&mut self.0, path, GROUPS)
-    }
-
-    /// The group of an export that names none: one of its own, called after it.
-    pub(crate) fn own(&mut self, export: &str) -> Result<GroupId, String> {
-        self.place(&own_path(export))
-    }
-
-    pub(crate) fn find(&self, path: &str) -> Option<GroupId> {
-        let place = self.0.iter().position(|group| group.path == path)?;
-        u16::try_from(place).ok().map(GroupId)
-    }
-
-    pub(crate) fn path(&self, group: GroupId) -> &str {
-        &self.0[usize::from(group.0)].path
-    }
-
-    /// All paths but the root's.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
-        self.0[1..].iter().map(|group| group.path.as_str())
-    }
-
-    pub(crate) fn weigh(&mut self, group: GroupId, weight: Weight) {
-        self.0[usize::from(group.0)].weight = weight;
-    }
-
-    pub(crate) fn into_groups(self) -> Vec<Group> {
-        self.0
-    }
+/// The group of that path, made with its parents and the default weight if it is not there yet. A parent comes before its children.
+pub(crate) fn place(tree: &mut Vec<Group>, path: &str) -> Result<GroupId, String> {
+    check_path(path)?;
+    Group::place(tree, path, GROUPS)
 }
 
 /// The path of the group of an export that names none: `/alice` of `alice`. Slashes within it lead down, as in a path; a name that
@@ -75,21 +36,20 @@ mod tests {
 
     #[test]
     fn a_group_comes_with_its_parents_before_it() {
-        let mut tree = Tree::default();
-        let alice = tree.place("/tenants/alice").unwrap();
-        assert_eq!(tree.place("/tenants/alice"), Ok(alice), "naming it again is no new group");
-        tree.place("/tenants/bob").unwrap();
-        assert_eq!(tree.place("/"), Ok(GroupId::ROOT));
-        tree.weigh(alice, Weight::new(300));
+        let mut tree = vec![Group::root()];
+        let alice = place(&mut tree, "/tenants/alice").unwrap();
+        assert_eq!(place(&mut tree, "/tenants/alice"), Ok(alice), "naming it again is no new group");
+        place(&mut tree, "/tenants/bob").unwrap();
+        assert_eq!(place(&mut tree, "/"), Ok(GroupId::ROOT));
         let shown: Vec<_> =
-            tree.into_groups().into_iter().map(|g| (g.path, g.parent.map(|parent| parent.0), g.weight.get())).collect();
+            tree.into_iter().map(|g| (g.path, g.parent.map(|parent| parent.0), g.weight.get())).collect();
         let group = |path: &str, parent, weight| (path.to_owned(), parent, weight);
         assert_eq!(
             shown,
             [
                 group("/", None, 100),
                 group("/tenants", Some(0), 100),
-                group("/tenants/alice", Some(1), 300),
+                group("/tenants/alice", Some(1), 100),
                 group("/tenants/bob", Some(1), 100),
             ]
         );
@@ -97,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_malformed_path_is_refused() {
-        let mut tree = Tree::default();
+        let mut tree = vec![Group::root()];
         let deep = "/a".repeat(33);
         for (path, why) in [
             ("", "a group's path starts at the root: \"/\""),
@@ -107,7 +67,7 @@ mod tests {
             ("/a\n", "a group's path has no control characters"),
             (&deep, "a group is at most 32 levels deep"),
         ] {
-            assert_eq!(tree.place(path), Err(why.into()), "{path}");
+            assert_eq!(place(&mut tree, path), Err(why.into()), "{path}");
         }
     }
 }

@@ -13,14 +13,6 @@ pub(crate) struct Source {
     pub(crate) text: String,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Severity {
-    /// Nothing is done.
-    Error,
-    /// It is done, and is probably not what was meant.
-    Warning,
-}
-
 /// A key of the file, or a flag.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SettingPlace {
@@ -88,7 +80,7 @@ pub(crate) struct Wrong {
 impl Wrong {
     /// For a person, with `so` behind the count if there are several.
     pub(crate) fn shown(&self, so: &str) -> String {
-        let mut shown = render(Severity::Error, self.source.as_ref(), &self.mistakes);
+        let mut shown = render("error: ", self.source.as_ref(), &self.mistakes);
         if self.mistakes.len() > 1 {
             let _ = writeln!(shown, "{} mistakes; {so}", self.mistakes.len());
         }
@@ -102,26 +94,18 @@ impl Wrong {
 
     /// For a person far away, who is told that it is an error.
     pub(crate) fn answer(&self) -> String {
-        render_as("", self.source.as_ref(), &self.mistakes).trim_end().to_owned()
+        render("", self.source.as_ref(), &self.mistakes).trim_end().to_owned()
     }
 }
 
-/// Shows mistakes in the order of the file, those in flags first, each with its line:
+/// Shows mistakes in the order of the file, those in flags first, each with its line and a word before it, `error: ` or `warning: `:
 ///
 /// ```text
 /// fairlift.toml:3:9: error: disk.ssd0.depth: takes a number from 1 to 4096, not "many"
 ///   3 | depth = "many"
 ///     |         ^^^^^^
 /// ```
-pub(crate) fn render(severity: Severity, source: Option<&Source>, mistakes: &[Mistake]) -> String {
-    let word = match severity {
-        Severity::Error => "error: ",
-        Severity::Warning => "warning: ",
-    };
-    render_as(word, source, mistakes)
-}
-
-fn render_as(word: &str, source: Option<&Source>, mistakes: &[Mistake]) -> String {
+pub(crate) fn render(word: &str, source: Option<&Source>, mistakes: &[Mistake]) -> String {
     let mut sorted: Vec<_> = mistakes.iter().collect();
     sorted.sort_by_key(|mistake| mistake.at.as_ref().map(|at| (at.start, at.end)));
     sorted.into_iter().map(|mistake| mistake.line_as(word, source) + "\n" + &mistake.excerpt(source)).collect()
@@ -183,7 +167,7 @@ mod tests {
         let source = Source { name: "f.toml".into(), text: "a = 1\n\tbé = \"x\"\n".into() };
         let in_file = |at: Range<usize>, says: &str| Mistake { at: Some(at), key: "k".into(), says: says.into() };
         let shown = render(
-            Severity::Error,
+            "error: ",
             Some(&source),
             &[in_file(13..16, "second"), in_file(0..1, "first"), Mistake::in_flag("--listen", "no such place")],
         );
@@ -219,11 +203,8 @@ f.toml:2:7: error: k: second
     #[test]
     fn a_place_beyond_the_end_or_inside_a_character_is_no_panic() {
         let source = Source { name: "f".into(), text: "é\u{1b}[2J".into() };
-        let shown = render(
-            Severity::Warning,
-            Some(&source),
-            &[Mistake { at: Some(1..99), key: String::new(), says: "s".into() }],
-        );
+        let shown =
+            render("warning: ", Some(&source), &[Mistake { at: Some(1..99), key: String::new(), says: "s".into() }]);
         assert_eq!(shown, "f:1:1: warning: s\n  1 | é\u{fffd}[2J\n    | ^^^^^\n");
     }
 }

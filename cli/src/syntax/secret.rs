@@ -6,24 +6,22 @@ use std::path::Path;
 
 /// Reads a file that nobody but its owner and its group may read: a token, a private key.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
-    let does = |mode| if mode & 0o004 != 0 { "read" } else { "change" };
-    read_unless(path, 0o006, |mode| format!("{} it (mode {mode:04o}), and it is a secret: chmod o=", does(mode)))
+    read_unless(path, 0o006, "it is a secret: chmod o=")
 }
 
 /// Reads a file that is trusted, and no secret: a certificate, a revocation list.
 pub(crate) fn read_trusted(path: &Path) -> Result<Vec<u8>, String> {
-    read_unless(path, 0o002, |mode| {
-        format!("change it (mode {mode:04o}), and it decides which peers are trusted: chmod o-w")
-    })
+    read_unless(path, 0o002, "it decides which peers are trusted: chmod o-w")
 }
 
-fn read_unless(path: &Path, open_to: u32, why: impl Fn(u32) -> String) -> Result<Vec<u8>, String> {
+fn read_unless(path: &Path, open_to: u32, why: &str) -> Result<Vec<u8>, String> {
     let shown = path.display();
     let fail = |error: std::io::Error| format!("{shown}: {error}");
     let mut file = std::fs::File::open(path).map_err(fail)?;
     let mode = file.metadata().map_err(fail)?.permissions().mode() & 0o7777;
     if mode & open_to != 0 {
-        return Err(format!("{shown}: every user of this machine can {} {shown}", why(mode)));
+        let does = if mode & open_to & 0o004 != 0 { "read" } else { "change" };
+        return Err(format!("{shown}: every user of this machine can {does} it (mode {mode:04o}), and {why} {shown}"));
     }
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(fail)?;

@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use crate::syntax::mistake::{Mistake, Severity, render};
+use crate::syntax::mistake::{Mistake, render};
 
 /// The exit status of a success, or of a failure, which is told with its reason.
 pub(crate) fn done(result: Result<(), impl ToString>) -> ExitCode {
@@ -28,7 +28,7 @@ pub(crate) enum Complaint {
 
 impl Complaint {
     pub(crate) fn typed(mistakes: &[Mistake]) -> Self {
-        Self::Typed(render(Severity::Error, None, mistakes))
+        Self::Typed(render("error: ", None, mistakes))
     }
 
     /// Prints it, and returns the exit status: 2 for mistakes on the command line, 1 for the rest.

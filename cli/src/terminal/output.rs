@@ -26,12 +26,6 @@ pub(crate) fn print(text: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Prints what belongs to standard output, when the reports are written; `failed` names those that could not be.
-pub(crate) fn print_after(shown: &str, mut failed: Vec<String>) -> Result<(), String> {
-    failed.extend(print(shown.as_bytes()).err().map(|error| error.to_string()));
-    if failed.is_empty() { Ok(()) } else { Err(failed.join("\nerror: ")) }
-}
-
 /// `-` is standard output.
 pub(crate) fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")

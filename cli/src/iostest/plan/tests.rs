@@ -1,6 +1,6 @@
 //! Flags, and the plans made of them.
 
-use crate::syntax::mistake::{Severity, render};
+use crate::syntax::mistake::render;
 use clap::Parser as _;
 use fairlift_core::time::{ms, secs};
 
@@ -25,7 +25,7 @@ fn planned(flags: &str) -> Result<Measurement, String> {
     if mistakes.is_empty() {
         Ok(measurement.expect("a plan, or a mistake"))
     } else {
-        Err(render(Severity::Error, None, &mistakes))
+        Err(render("error: ", None, &mistakes))
     }
 }
 

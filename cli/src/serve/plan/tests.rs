@@ -12,7 +12,7 @@ use super::*;
 use crate::args::{Cli, Command};
 use crate::config;
 use crate::config::EXAMPLE;
-use crate::syntax::mistake::{Severity, Source, render};
+use crate::syntax::mistake::{Source, render};
 
 /// The plan of `fairlift serve FLAGS --config f.toml`, or its refusal.
 fn planned(text: &str, flags: &str) -> Result<Config, String> {
@@ -22,11 +22,20 @@ fn planned(text: &str, flags: &str) -> Result<Config, String> {
     let mut mistakes = Vec::new();
     let file = config::read(&source, Path::new("/base"), &mut mistakes);
     let Plan { config, .. } = plan(&flags, Some(file), Vec::new(), &mut mistakes);
-    if mistakes.is_empty() { Ok(config) } else { Err(render(Severity::Error, Some(&source), &mistakes)) }
+    if mistakes.is_empty() { Ok(config) } else { Err(render("error: ", Some(&source), &mistakes)) }
 }
 
 fn refusal(text: &str) -> String {
     planned(text, "--listen unix:/x").unwrap_err()
+}
+
+/// A disk and a group are looked up only if they are texts.
+#[test]
+fn a_value_of_the_wrong_type_is_told_once() {
+    let shown = refusal("[export.a]\nbacking = \"mem:1m\"\ndisk = 5\ngroup = 7\n");
+    for says in ["export.a.disk: takes text in quotes, not 5", "export.a.group: takes text in quotes, not 7"] {
+        assert_eq!(shown.matches(says).count(), 1, "{shown}");
+    }
 }
 
 /// A correct export, to put beside mistakes.
