@@ -205,6 +205,8 @@ fn a_client_has_the_role_that_the_rules_that_fit_it_give_together() {
     assert_eq!(tenant, Grant::Tenant(vec!["/a".into(), "/b".into()]));
     let sees = ["/a", "/a/x", "/b", "/c", "/d", "/ab", "/"].map(|group| tenant.sees(group));
     assert_eq!(sees, [true, true, true, false, false, false, false]);
+    let all = Grant::Tenant(vec!["/".into()]);
+    assert!(all.sees("/t") && !all.sees_all() && Grant::See.sees_all());
     assert_eq!([two, three, own + 4].map(|uid| rules.role(&user(uid))), [Grant::See, Grant::None, Grant::None]);
     assert_eq!([0, own].map(|uid| rules.role(&user(uid))), [Grant::Change, Grant::Change]);
     assert_eq!(rules.role(&peer(None, Some("10.0.0.1"))), Grant::None);
