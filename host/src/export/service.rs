@@ -66,34 +66,6 @@ pub(crate) struct Service {
     pub(crate) hold: Hold,
 }
 
-/// The names that a client asked for in vain, in one packet.
-#[derive(Default)]
-pub(crate) struct Missed {
-    /// The first of them, for the log.
-    first: Vec<String>,
-    count: usize,
-}
-
-impl Missed {
-    /// As many as fit a line.
-    const NAMED: usize = 3;
-
-    pub(crate) fn add(&mut self, name: &str) {
-        self.count += 1;
-        if self.first.len() < Self::NAMED {
-            self.first.push(name.to_owned());
-        }
-    }
-
-    pub(crate) fn one(name: &str) -> Self {
-        Self { first: vec![name.to_owned()], count: 1 }
-    }
-
-    pub(crate) const fn is_none(&self) -> bool {
-        self.count == 0
-    }
-}
-
 /// A client, as operators see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
@@ -213,9 +185,11 @@ impl Service {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Tells in the log that a client asked for exports that it may not open, or that are not there. Which of these it is, is looked up
-    /// only for a line: a client could measure it (access.4).
-    pub(crate) fn tell_refused(&self, exports: &Exports, peer: &Peer, missed: &Missed) {
+    /// Tells in the log that a client asked for exports that it may not open, or that are not there: `missed` has their names. Which of
+    /// these it is, is looked up only for a line: a client could measure it (access.4).
+    pub(crate) fn tell_refused(&self, exports: &Exports, peer: &Peer, missed: &[String]) {
+        /// As many names as fit a line.
+        const NAMED: usize = 3;
         let mut refused = lock(&self.refused);
         let Some(untold) = refused.tell(clock::now(), peer.into()) else { return };
         drop(refused);
@@ -227,10 +201,9 @@ impl Service {
             all[count.min(1) + usize::from(may)]
         };
         let shown = |name: &String| format!("{:?}: {}", name.chars().take(64).collect::<String>(), why(name));
-        let mut names = missed.first.iter().map(shown).collect::<Vec<_>>().join(", ");
-        let others = missed.count - missed.first.len();
-        if others > 0 {
-            names += &format!(", and {others} more names");
+        let mut names = missed.iter().take(NAMED).map(shown).collect::<Vec<_>>().join(", ");
+        if missed.len() > NAMED {
+            names += &format!(", and {} more names", missed.len() - NAMED);
         }
         let mut shown = peer.shown.clone();
         shown += &peer.cgroup.as_ref().map_or_else(String::new, |its| format!(", cgroup {its}"));

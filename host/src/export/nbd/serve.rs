@@ -441,9 +441,9 @@ impl Connection {
         let (used, step) = handshake.receive(bytes, &seen, &mut self.out.heads);
         let missed = seen.missed.take();
         if let Some(stranger) = &mut self.stranger {
-            stranger.failed |= !missed.is_none();
+            stranger.failed |= !missed.is_empty();
         }
-        if !missed.is_none() && seen.rights.are_bounded() {
+        if !missed.is_empty() && seen.rights.are_bounded() {
             common.service.tell_refused(&exports, &self.peer, &missed);
         }
         match step {

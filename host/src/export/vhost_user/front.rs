@@ -20,7 +20,7 @@ use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front};
 use crate::export::hold::Report;
 use crate::export::present::{Fate, Present};
-use crate::export::service::{Client, Exports, Missed, Service};
+use crate::export::service::{Client, Exports, Service};
 use crate::export::{Export, listen};
 use crate::kernel::ring::Completion;
 use crate::sync::lock;
@@ -162,7 +162,7 @@ impl VhostUser {
         let mut peer = listen::peer(fd, listener.socket.name.clone());
         listen::learn_cgroup(fd.as_fd(), &exports.access, &mut peer);
         let Some(allowed) = ask(&exports.access.of(&peer), export) else {
-            self.service.tell_refused(&exports, &peer, &Missed::one(&export.name));
+            self.service.tell_refused(&exports, &peer, std::slice::from_ref(&export.name));
             return None;
         };
         Some((Arc::clone(export), peer, allowed))
