@@ -108,10 +108,7 @@ impl Connection {
         let header = &common.commands[number].header;
         debug_assert_eq!(header.command, Verb::Write, "only a write has a payload");
         let mut bytes = Vec::with_capacity(proto::EXTENDED_REQUEST_LEN + got);
-        match &self.phase {
-            Phase::Serving(serving) if serving.session.extended => proto::encode_extended_request(&mut bytes, header),
-            _ => proto::encode_request(&mut bytes, header),
-        }
+        proto::encode_request(&mut bytes, self.session().extended, header);
         bytes.extend_from_slice(&engine.memory(number).bytes()[..got]);
         bytes
     }
