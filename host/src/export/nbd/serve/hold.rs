@@ -4,7 +4,8 @@ use fairlift_core::record::Record;
 
 use super::super::proto::{self, Command as Verb};
 use super::super::service::{Common, UserData};
-use super::{Connection, Phase, Receiving, Serving, Stranger};
+use super::stranger::Negotiation;
+use super::{Connection, Phase, Receiving, Serving};
 use crate::disk::engine::Engine;
 use crate::export::hold::{Halt, HeldClient};
 
@@ -58,7 +59,7 @@ impl Connection {
 
     /// Its state while it stands still: a copy (hold.2). `None`: it is closed with this server (hold.4).
     pub(crate) fn held(&self, engine: &Engine, common: &Common) -> Result<Option<HeldClient>, String> {
-        let fail = |why: &str| Err(format!("client {}: {why}", self.peer.shown));
+        let fail = |why: String| Err(format!("client {}: {why}", self.peer.shown));
         if self.has_keys() {
             return Ok(None);
         }
@@ -71,11 +72,11 @@ impl Connection {
         }
         match &self.phase {
             Phase::Negotiating(handshake) => {
-                let Some(mut negotiation) = handshake.held() else { return fail("it is about to be encrypted") };
-                let Stranger { bytes, failed, .. } = self.stranger.unwrap_or_default();
-                negotiation.put("bytes", &bytes);
-                negotiation.put("failed", &failed);
-                says.put("negotiation", &negotiation);
+                if handshake.begins_tls() {
+                    return fail("it is about to be encrypted".into());
+                }
+                let stranger = self.stranger.unwrap_or_default();
+                says.put("negotiation", &Negotiation { handshake, stranger });
             }
             Phase::Serving(Serving { export, session, .. }) => {
                 says.put("export", &export.name);
@@ -99,8 +100,10 @@ impl Connection {
         says.put("replies", &replies.len());
         bytes.extend_from_slice(&replies);
         says.put("leaves", &!self.reading);
-        let socket = self.fd.try_clone().map_err(|error| format!("client {}: {error}", self.peer.shown))?;
-        Ok(Some(HeldClient { descriptors: vec![socket], says, bytes }))
+        match self.fd.try_clone() {
+            Ok(socket) => Ok(Some(HeldClient { descriptors: vec![socket], says, bytes })),
+            Err(error) => fail(error.to_string()),
+        }
     }
 
     /// A write whose payload has come in part, as the client has sent it.
