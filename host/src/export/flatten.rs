@@ -39,8 +39,6 @@ impl Protocol for Flattening {
     fn clients(self: &Arc<Self>, engine: &mut Engine) -> io::Result<Deep> {
         Ok(Deep { is_mine: engine.context.0 == 0, ..Deep::default() }) // level.1
     }
-
-    fn leave(self: &Arc<Self>, _export: u64) {}
 }
 
 /// The disks that a worker flattens.

@@ -169,7 +169,7 @@ pub(crate) trait Protocol: Sized {
     }
 
     /// An export is removed: no client finds it any more.
-    fn leave(self: &Arc<Self>, export: u64);
+    fn leave(self: &Arc<Self>, _export: u64) {}
 
     /// Each thing of it that another server could not take over now, a line each; beside the answers of [`WayIn::stays`](config::WayIn::stays).
     fn stays(&self) -> Vec<String> {

@@ -58,11 +58,35 @@ impl Protocol for Connections {
         Self { service: Arc::clone(service), newcomers: Newcomers::new(service.notifiers.workers()) }
     }
 
+    /// No connections yet. The first worker accepts, for all.
     fn clients(self: &Arc<Self>, engine: &mut Engine) -> io::Result<Nbd> {
-        Nbd::new(engine, Arc::clone(self))
+        let mut recv = RecvRing::new(64, 256 << 10)?;
+        engine.ring.register_recv(&recv)?;
+        recv.grow();
+        recv.grow();
+        let service = Arc::clone(&self.service);
+        let present = Present::new(&service.exports());
+        let holds = service.hold.is_on();
+        let mut front = Nbd {
+            all: Arc::clone(self),
+            common: Common { service, present, commands: Vec::with_capacity(1024) },
+            recv,
+            connections: Slab::new(),
+            touched: Vec::with_capacity(256),
+            held_back: VecDeque::new(),
+            newcomers: VecDeque::new(),
+            outgoing: VecDeque::new(),
+            visits: 0,
+            accepting: BTreeMap::new(),
+            accept_again: VecDeque::new(),
+            resting: BTreeSet::new(),
+            draining: None,
+            holds,
+            is_memory_awaited: false,
+        };
+        front.look_at_listeners(engine);
+        Ok(front)
     }
-
-    fn leave(self: &Arc<Self>, _export: u64) {}
 
     fn take_over(self: &Arc<Self>, client: HeldClient) -> Result<Coming, String> {
         let (since, resume) = Connection::resume(client, &self.service)?;
@@ -126,43 +150,18 @@ impl LookAgain {
 }
 
 impl Nbd {
-    /// No connections yet. The first worker accepts, for all.
-    pub(crate) fn new(engine: &mut Engine, all: Arc<Connections>) -> std::io::Result<Self> {
-        let mut recv = RecvRing::new(64, 256 << 10)?;
-        engine.ring.register_recv(&recv)?;
-        recv.grow();
-        recv.grow();
-        let service = Arc::clone(&all.service);
-        let present = Present::new(&service.exports());
-        let holds = service.hold.is_on();
-        let mut front = Self {
-            all,
-            common: Common { service, present, commands: Vec::with_capacity(1024) },
-            recv,
-            connections: Slab::new(),
-            touched: Vec::with_capacity(256),
-            held_back: VecDeque::new(),
-            newcomers: VecDeque::new(),
-            outgoing: VecDeque::new(),
-            visits: 0,
-            accepting: BTreeMap::new(),
-            accept_again: VecDeque::new(),
-            resting: BTreeSet::new(),
-            draining: None,
-            holds,
-            is_memory_awaited: false,
-        };
-        front.look_at_listeners(engine);
-        Ok(front)
-    }
-
-    fn numbers(&self) -> Vec<usize> {
-        self.connections.iter().map(|(number, _)| number).collect()
-    }
-
     fn touch(&mut self, number: usize) {
         if !std::mem::replace(&mut self.connections[number].touched, true) {
             self.touched.push(number);
+        }
+    }
+
+    /// Does something with each connection; those for which it says so are looked at before the turn ends.
+    fn each(&mut self, mut does: impl FnMut(&mut Connection, &mut Common) -> bool) {
+        for (number, connection) in &mut self.connections {
+            if does(connection, &mut self.common) && !std::mem::replace(&mut connection.touched, true) {
+                self.touched.push(number);
+            }
         }
     }
 
@@ -393,10 +392,10 @@ impl Front for Nbd {
             }
         }
         if self.draining.is_some_and(|since| engine.now.since(since) > self.common.service.limits.drain_timeout) {
-            for number in self.numbers() {
-                self.connections[number].break_off();
-                self.touch(number);
-            }
+            self.each(|connection, _| {
+                connection.break_off();
+                true
+            });
         }
     }
 
@@ -503,10 +502,10 @@ impl Clients for Nbd {
     fn drain(&mut self, engine: &mut Engine) {
         self.draining = Some(engine.now);
         self.accept_no_more(engine);
-        for number in self.numbers() {
-            self.connections[number].stop_reading();
-            self.touch(number);
-        }
+        self.each(|connection, _| {
+            connection.stop_reading();
+            true
+        });
     }
 
     fn hold(&mut self, engine: &mut Engine) {
@@ -527,15 +526,12 @@ impl Clients for Nbd {
             return None;
         }
         let mut still = true;
-        for number in self.numbers() {
-            let connection = &mut self.connections[number];
-            let stands = connection.comes_to_stand(engine, &mut self.common);
+        self.each(|connection, common| {
+            let stands = connection.comes_to_stand(engine, common);
             still &= stands;
             // One whose keys the kernel did not take goes first; one that is broken gives up its request, and one that owes a reply sends it.
-            if !stands || connection.is_over() {
-                self.touch(number);
-            }
-        }
+            !stands || connection.is_over()
+        });
         let state = |(_, connection): (usize, &Connection)| connection.held(engine, &self.common).transpose();
         still.then(|| self.connections.iter().filter_map(state).collect())
     }
@@ -546,10 +542,10 @@ impl Clients for Nbd {
 
     fn serve_on(&mut self, engine: &mut Engine) {
         self.holds = false;
-        for number in self.numbers() {
-            self.connections[number].serve_on(engine, &mut self.common);
-            self.touch(number);
-        }
+        self.each(|connection, common| {
+            connection.serve_on(engine, common);
+            true
+        });
         if !self.common.service.draining.load(Ordering::Acquire) {
             self.look_at_listeners(engine);
         }
