@@ -77,7 +77,7 @@ pub(crate) trait Front {
     }
 
     /// Once it is ending: when the worker goes, though the devices have requests of it.
-    fn gives_up_at(&self) -> Option<Instant> {
+    fn gives_up_at(&self, _engine: &Engine) -> Option<Instant> {
         None
     }
 

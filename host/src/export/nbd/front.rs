@@ -66,7 +66,6 @@ impl Protocol for Connections {
         recv.grow();
         let service = Arc::clone(&self.service);
         let present = Present::new(&service.exports());
-        let holds = service.hold.is_on();
         let mut front = Nbd {
             all: Arc::clone(self),
             common: Common { service, present, commands: Vec::with_capacity(1024) },
@@ -80,8 +79,6 @@ impl Protocol for Connections {
             accepting: BTreeMap::new(),
             accept_again: VecDeque::new(),
             resting: BTreeSet::new(),
-            draining: None,
-            holds,
             is_memory_awaited: false,
         };
         front.look_at_listeners(engine);
@@ -124,9 +121,6 @@ pub(crate) struct Nbd {
     accept_again: VecDeque<(Instant, usize)>,
     /// Listeners that are to rest, whose last completion has not come.
     resting: BTreeSet<usize>,
-    draining: Option<Instant>,
-    /// Clients are held, for another server or until one hands them over.
-    holds: bool,
     /// A request waits for memory, of this front or of another.
     is_memory_awaited: bool,
 }
@@ -173,7 +167,7 @@ impl Nbd {
 
     /// Accepts at places that have come, and no more at those that went.
     fn look_at_listeners(&mut self, engine: &mut Engine) {
-        if engine.context.0 != 0 || self.holds {
+        if engine.context.0 != 0 || engine.holds {
             return;
         }
         let there = self.common.service.listeners.list();
@@ -216,7 +210,7 @@ impl Nbd {
 
     fn accepted(&mut self, engine: &mut Engine, listener: usize, result: i32, more: bool) {
         let (listening, goes_on) = &self.accepting[&listener];
-        let goes_on = *goes_on && self.draining.is_none() && !self.holds;
+        let goes_on = *goes_on && engine.drains.is_none() && !engine.holds;
         let mut heard = true;
         if result >= 0 {
             // SAFETY: the kernel has just made this descriptor for us.
@@ -239,7 +233,7 @@ impl Nbd {
             false => {
                 self.accepting.remove(&listener);
                 // It may be wanted again by now.
-                if self.draining.is_none() {
+                if engine.drains.is_none() {
                     self.look_at_listeners(engine);
                 }
             }
@@ -283,7 +277,7 @@ impl Nbd {
         let (peer, unsent) = (connection.peer.shown.clone(), Arc::clone(&connection.unsent));
         let client = Client { peer, export, since, unsent };
         self.common.service.clients().insert((engine.context.0, number), client);
-        if self.holds {
+        if engine.holds {
             connection.hold(engine, false);
         }
         self.visits += 1;
@@ -291,7 +285,7 @@ impl Nbd {
         entry.insert(connection);
         let at = engine.now + self.common.service.limits.handshake_timeout;
         self.newcomers.push_back(LookAgain { at, number, visit: self.visits, options: 0, times: 1 });
-        if self.draining.is_some() {
+        if engine.drains.is_some() {
             self.connections[number].stop_reading();
         }
         self.touch(number);
@@ -391,7 +385,7 @@ impl Front for Nbd {
                 self.touch(number);
             }
         }
-        if self.draining.is_some_and(|since| engine.now.since(since) > self.common.service.limits.drain_timeout) {
+        if engine.drains.is_some_and(|since| engine.now.since(since) > self.common.service.limits.drain_timeout) {
             self.each(|connection, _| {
                 connection.break_off();
                 true
@@ -473,7 +467,7 @@ impl Front for Nbd {
     }
 
     fn is_over(&self, _engine: &Engine) -> bool {
-        self.draining.is_some() && self.connections.is_empty() && self.accepting.is_empty()
+        self.connections.is_empty() && self.accepting.is_empty()
     }
 }
 
@@ -494,13 +488,12 @@ impl Clients for Nbd {
             }
             self.touch(number);
         }
-        if self.draining.is_none() {
+        if engine.drains.is_none() {
             self.look_at_listeners(engine);
         }
     }
 
     fn drain(&mut self, engine: &mut Engine) {
-        self.draining = Some(engine.now);
         self.accept_no_more(engine);
         self.each(|connection, _| {
             connection.stop_reading();
@@ -509,7 +502,6 @@ impl Clients for Nbd {
     }
 
     fn hold(&mut self, engine: &mut Engine) {
-        self.holds = true;
         self.accept_no_more(engine);
         self.resting.clear();
         let by_kernel = self.connections.iter().any(|(_, one)| one.has_keys()) && ktls::is_there();
@@ -541,7 +533,6 @@ impl Clients for Nbd {
     }
 
     fn serve_on(&mut self, engine: &mut Engine) {
-        self.holds = false;
         self.each(|connection, common| {
             connection.serve_on(engine, common);
             true

@@ -109,7 +109,7 @@ impl Front for Programs<'_> {
         self.done.is_none().then(|| self.jobs.due())
     }
 
-    fn gives_up_at(&self) -> Option<Instant> {
+    fn gives_up_at(&self, _engine: &Engine) -> Option<Instant> {
         self.done.as_ref().map(|(at, _)| *at + self.patience)
     }
 

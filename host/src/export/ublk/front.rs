@@ -34,8 +34,6 @@ pub(crate) struct Ublk {
     /// Reads that have ended: the kernel copies from their memory when it takes the collected commands.
     spent: Vec<usize>,
     present: Present,
-    /// Queues begin with nothing: another server is to have them, or hands them over.
-    holds: bool,
 }
 
 /// Devices are numbered from here on, among the clients of a worker.
@@ -52,7 +50,6 @@ impl Ublk {
             ending: Vec::new(),
             spent: Vec::new(),
             present: Present::new(&service.exports()),
-            holds: service.hold.is_on(),
             service,
             common,
         }
@@ -133,7 +130,7 @@ impl Front for Ublk {
     }
 
     fn go_on(&mut self, engine: &mut Engine) -> bool {
-        if self.holds {
+        if engine.holds {
             return false; // hold.1
         }
         let mut some = false;
@@ -191,10 +188,6 @@ impl Clients for Ublk {
         self.common.drain();
     }
 
-    fn hold(&mut self, _engine: &mut Engine) {
-        self.holds = true;
-    }
-
     /// The kernel has all ended requests by then. Requests that were fetched and not begun it gives to the next server (blkqueue.5).
     fn held(&mut self, engine: &mut Engine) -> Option<Report> {
         if !self.newcomers.is_empty() || !self.queues.values().all(UblkQueue::stands_still) {
@@ -206,7 +199,6 @@ impl Clients for Ublk {
     }
 
     fn serve_on(&mut self, engine: &mut Engine) {
-        self.holds = false;
         if engine.context.0 == 0 && !self.service.draining.load(Ordering::Acquire) {
             self.common.start();
         }
