@@ -234,12 +234,12 @@ macro_rules! protocols {
                 [$($(#[$built])* self.$name.waits_for_memory()),*].contains(&true)
             }
 
-            fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+            fn poll_timeout(&self, engine: &Engine, now: Instant) -> Option<Instant> {
                 if self.holds() {
                     // Some do not wait for ever, and are looked at again (keys.1).
                     return (!self.has_told).then(|| now + LOOK);
                 }
-                [$($(#[$built])* self.$name.poll_timeout(now)),*].into_iter().flatten().min()
+                [$($(#[$built])* self.$name.poll_timeout(engine, now)),*].into_iter().flatten().min()
             }
 
             fn gives_up_at(&self, engine: &Engine) -> Option<Instant> {

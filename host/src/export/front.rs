@@ -72,7 +72,7 @@ pub(crate) trait Front {
     fn make_room(&mut self, _engine: &mut Engine) {}
 
     /// When to look at the clock though nothing completed.
-    fn poll_timeout(&self, _now: Instant) -> Option<Instant> {
+    fn poll_timeout(&self, _engine: &Engine, _now: Instant) -> Option<Instant> {
         None
     }
 

@@ -8,11 +8,11 @@ use std::time::SystemTime;
 use fairlift_core::Instant;
 use fairlift_core::waits::Part;
 
-use super::allowed::{Allowed, Lists};
+use super::allowed::Lists;
 use super::hold::Hold;
 use super::listeners::Listeners;
 use super::{Export, Leave};
-use crate::access::{Access, Gate, Origin, Peer, Rights};
+use crate::access::{Access, Gate, Origin, Peer};
 use crate::clock;
 use crate::config::Limits;
 use crate::events::Events;
@@ -26,17 +26,13 @@ pub(crate) struct Exports {
     pub(crate) access: Arc<Access>,
     /// Those that were removed and that clients may still be connected to, and how these leave.
     pub(crate) leaving: BTreeMap<u64, Leave>,
-    lists: Lists,
+    /// Those that clients may open.
+    pub(crate) lists: Lists,
 }
 
 impl Exports {
     pub(crate) fn new(list: Vec<Arc<Export>>, access: Arc<Access>, leaving: BTreeMap<u64, Leave>) -> Self {
         Self { list, access, leaving, lists: Lists::default() }
-    }
-
-    /// Those that a client with these rights may open.
-    pub(crate) fn allowed(&self, rights: &Rights<'_>) -> Arc<Allowed> {
-        self.lists.of(&self.list, rights)
     }
 
     /// The export of a number, as it is now: their numbers rise in the order in which they came.

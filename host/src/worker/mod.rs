@@ -169,7 +169,8 @@ impl<F: Front> Worker<F> {
             return Some(now);
         }
         let ending = self.front.gives_up_at(&self.engine).map(|_| now + ENDING);
-        let due = [self.engine.poll_timeout(), self.front.poll_timeout(now), ending].into_iter().flatten().min();
+        let front = self.front.poll_timeout(&self.engine, now);
+        let due = [self.engine.poll_timeout(), front, ending].into_iter().flatten().min();
         let look = (self.engine.open() > 0).then_some(self.look_at.max(now));
         due.into_iter().chain(look).min()
     }

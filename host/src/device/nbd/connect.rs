@@ -217,7 +217,7 @@ impl Established {
             if timed.hear(self.tls.as_deref_mut(), &mut held)? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            let used = answers.receive(&held, &mut ended).map_err(|violation| io::Error::other(violation.0))?;
+            let used = answers.receive(&held, &mut ended).map_err(io::Error::other)?;
             held.drain(..used);
         }
         timed.set_timeout(None)?;

@@ -507,7 +507,7 @@ impl Connection {
     ) -> Result<T, (End, String)> {
         let Self { flights, sent, held, .. } = self;
         let mut sink = Taking { flights, ended, sent: *sent, held, is_early: false };
-        let taken = take(&mut self.answers, &mut sink).map_err(|violation| violation.0);
+        let taken = take(&mut self.answers, &mut sink);
         let taken = if sink.is_early { Err("it answers what was not asked yet".into()) } else { taken };
         taken.map_err(|why| (End::Broken, format!("the server broke the protocol: {why}")))
     }

@@ -79,7 +79,6 @@ impl Protocol for Connections {
             accepting: BTreeMap::new(),
             accept_again: VecDeque::new(),
             resting: BTreeSet::new(),
-            is_memory_awaited: false,
         };
         front.look_at_listeners(engine);
         Ok(front)
@@ -121,8 +120,6 @@ pub(crate) struct Nbd {
     accept_again: VecDeque<(Instant, usize)>,
     /// Listeners that are to rest, whose last completion has not come.
     resting: BTreeSet<usize>,
-    /// A request waits for memory, of this front or of another.
-    is_memory_awaited: bool,
 }
 
 /// A client that is looked at again: one that negotiates, or one that may not be here any more and is yet to take its last replies.
@@ -451,16 +448,15 @@ impl Front for Nbd {
             }
         }
         self.touched.clear();
-        self.is_memory_awaited = engine.pool.is_awaited();
     }
 
     fn waits_for_memory(&self) -> bool {
         !self.held_back.is_empty()
     }
 
-    fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+    fn poll_timeout(&self, engine: &Engine, now: Instant) -> Option<Instant> {
         let handshake = self.newcomers.front().map(|newcomer| newcomer.at);
-        let stall = (self.is_memory_awaited || !self.held_back.is_empty()).then(|| now + STALL);
+        let stall = (engine.pool.is_awaited() || !self.held_back.is_empty()).then(|| now + STALL);
         let accept = self.accept_again.front().map(|(at, _)| *at);
         let outgoing = self.outgoing.front().map(|client| client.at);
         [handshake, stall, accept, outgoing].into_iter().flatten().min()

@@ -38,7 +38,7 @@ struct Seen<'a> {
 impl<'a> Seen<'a> {
     fn new(exports: &'a Exports, peer: &Peer, request_max: u32) -> Self {
         let rights = exports.access.of(peer);
-        let allowed = exports.allowed(&rights);
+        let allowed = exports.lists.of(&exports.list, &rights);
         Self { exports, request_max, rights, allowed, missed: RefCell::default(), entry: Cell::default() }
     }
 

@@ -105,7 +105,7 @@ impl Front for Programs<'_> {
         })
     }
 
-    fn poll_timeout(&self, _now: Instant) -> Option<Instant> {
+    fn poll_timeout(&self, _engine: &Engine, _now: Instant) -> Option<Instant> {
         self.done.is_none().then(|| self.jobs.due())
     }
 

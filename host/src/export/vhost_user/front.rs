@@ -386,7 +386,7 @@ impl Front for VhostUser {
         !self.touched.is_empty()
     }
 
-    fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+    fn poll_timeout(&self, _engine: &Engine, now: Instant) -> Option<Instant> {
         let waiting = (!self.waiting.is_empty()).then(|| now + LOOK_AGAIN);
         waiting.into_iter().chain(self.accept_again.values().copied()).min()
     }

@@ -95,7 +95,7 @@ impl Connection {
             Outcome::Done if op == Op::Read => {
                 let &Session { structured, extended, .. } = self.session();
                 let chunks = structured || extended;
-                if chunks && is_zero(engine.memory(number).bytes()) {
+                if chunks && device::is_zero(engine.memory(number).bytes()) {
                     self.out.heads.extend_from_slice(&proto::offset_hole(extended, cookie, offset, len));
                     return self.release(engine, number);
                 }
@@ -333,14 +333,6 @@ impl Connection {
             self.release(engine, command);
         }
         self.sending.payloads = payloads;
-    }
-}
-
-/// Whether all bytes are zero: data shows by its first ones, as a rule.
-fn is_zero(bytes: &[u8]) -> bool {
-    match bytes.split_first_chunk::<16>() {
-        Some((first, rest)) => u128::from_ne_bytes(*first) == 0 && *rest == bytes[..rest.len()],
-        None => bytes.iter().all(|byte| *byte == 0),
     }
 }
 
