@@ -274,9 +274,6 @@ impl Nbd {
         let (peer, unsent) = (connection.peer.shown.clone(), Arc::clone(&connection.unsent));
         let client = Client { peer, export, since, unsent };
         self.common.service.clients().insert((engine.context.0, number), client);
-        if engine.holds {
-            connection.hold(engine, false);
-        }
         self.visits += 1;
         connection.visit = self.visits;
         entry.insert(connection);

@@ -7,20 +7,11 @@ use super::super::service::{Common, UserData};
 use super::stranger::Negotiation;
 use super::{Connection, Phase, Receiving, Serving};
 use crate::disk::engine::Engine;
-use crate::export::hold::{Halt, HeldClient};
+use crate::export::hold::HeldClient;
 
 impl Connection {
-    pub(super) fn is_held(&self) -> bool {
-        self.held != Halt::No
-    }
-
-    /// Takes nothing from the client any more (hold.1). A client that another server has handed over is sent nothing either, yet.
-    /// `by_kernel`: the kernel would take the keys of a connection with TLS (hold.4).
+    /// Takes nothing from the client any more (hold.1). `by_kernel`: the kernel would take the keys of a connection with TLS (hold.4).
     pub(crate) fn hold(&mut self, engine: &mut Engine, by_kernel: bool) {
-        if self.is_held() {
-            return;
-        }
-        self.held = Halt::Ends;
         self.hold_keys(engine, by_kernel);
         if self.receive_armed {
             engine.ring.cancel(UserData::Receive(self.number).pack());
@@ -29,7 +20,7 @@ impl Connection {
 
     /// Goes on with the client, which may have waited for long: that is not held against it.
     pub(crate) fn serve_on(&mut self, engine: &mut Engine, common: &mut Common) {
-        self.held = Halt::No;
+        self.stands_still = false;
         (self.progress, self.received) = (engine.now, engine.now);
         self.go_on(engine, common);
     }
@@ -45,11 +36,11 @@ impl Connection {
         if self.has_keys() && !(self.sending.is_empty() && self.out.is_empty()) {
             return false;
         }
-        if self.held == Halt::Ends {
+        if !self.stands_still {
             if !self.give_keys(engine, common) {
                 return false;
             }
-            self.held = Halt::StandsStill;
+            self.stands_still = true;
             if self.is_sending() {
                 engine.ring.cancel(UserData::Send(self.number).pack());
             }

@@ -13,7 +13,6 @@ use crate::device;
 use crate::device::lane::Map;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
-use crate::export::hold::Halt;
 use crate::kernel::call::{Call, advance};
 use crate::kernel::ticket::Memory;
 use crate::outcome::errno;
@@ -220,7 +219,7 @@ impl Connection {
     }
 
     pub(super) fn arm_send(&mut self, engine: &mut Engine) {
-        if self.is_sending() || self.held == Halt::StandsStill {
+        if self.is_sending() || self.stands_still {
             return;
         }
         let unfinished = self.sent.as_ref().is_some_and(|sent| sent.next < sent.iovecs.len());

@@ -12,7 +12,7 @@ use super::stranger::Negotiation;
 use super::{Connection, Phase, Receiving, Replies, Serving};
 use crate::access::{Entry, Peer};
 use crate::disk::engine::Engine;
-use crate::export::hold::{Halt, HeldClient};
+use crate::export::hold::HeldClient;
 use crate::export::service::{Encryption, Exports, Service};
 use crate::export::{Export, narrowed};
 use crate::kernel::ktls::ByKernel;
@@ -64,7 +64,7 @@ impl Connection {
             connection.out = Replies { heads: replies, ..Replies::default() };
             connection.input = input;
             connection.reading = !leaves;
-            connection.held = Halt::StandsStill;
+            connection.stands_still = true;
             connection.by_kernel = by_kernel;
             if by_kernel.is_some() {
                 connection.unsent.is_encrypted_by(Encryption::Kernel);

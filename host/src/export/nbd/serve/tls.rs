@@ -124,7 +124,7 @@ impl Connection {
             Ok((plain, over)) => {
                 self.take_plain(engine, common, &plain);
                 self.tls.iter_mut().for_each(|tls| tls.is_over |= over);
-                self.heed_goodbye();
+                self.heed_goodbye(engine);
             }
             Err(error) => {
                 tracing::debug!(connection = self.number, %error, "TLS failed");
@@ -135,9 +135,9 @@ impl Connection {
     }
 
     /// Reads no more from a client that has said goodbye, once all that it sent before is used.
-    pub(super) fn heed_goodbye(&mut self) {
+    pub(super) fn heed_goodbye(&mut self, engine: &Engine) {
         let is_over = self.tls.as_ref().is_some_and(|tls| tls.is_over);
-        self.reading &= !is_over || self.held_back.is_some() || self.is_held();
+        self.reading &= !is_over || self.held_back.is_some() || engine.holds;
     }
 
     /// With TLS: turns the replies that wait into one encrypted head. The payloads are held until it is sent, so that it counts
