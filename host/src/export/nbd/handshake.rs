@@ -191,60 +191,58 @@ impl Handshake {
     /// Unused bytes have to be given again with those that follow.
     pub fn receive(&mut self, bytes: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> (usize, Advance) {
         let mut used = 0;
-        loop {
-            let rest = &bytes[used..];
-            match self.state {
-                State::Flags => {
-                    let Some(flags) = rest.first_chunk() else { return (used, Advance::NeedMore) };
-                    used += 4;
-                    let flags = u32::from_be_bytes(*flags);
-                    if flags & !(CLIENT_FIXED_NEWSTYLE | CLIENT_NO_ZEROES) != 0 {
-                        return (used, Advance::Close(format!("unknown client flags {flags:#x}")));
-                    }
-                    self.no_zeroes = flags & CLIENT_NO_ZEROES != 0;
+        while let Some((part, step)) = self.next(&bytes[used..], exports, out) {
+            used += part;
+            if step != Advance::NeedMore {
+                return (used, step);
+            }
+        }
+        (used, Advance::NeedMore)
+    }
+
+    /// Uses the bytes that come next; how many, and the next step. `None`: they are not there whole.
+    fn next(&mut self, bytes: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Option<(usize, Advance)> {
+        let mut rest = Take(bytes);
+        match self.state {
+            State::Flags => {
+                let flags = rest.u32()?;
+                if flags & !(CLIENT_FIXED_NEWSTYLE | CLIENT_NO_ZEROES) != 0 {
+                    return Some((4, Advance::Close(format!("unknown client flags {flags:#x}"))));
+                }
+                self.no_zeroes = flags & CLIENT_NO_ZEROES != 0;
+                self.state = State::Option;
+                Some((4, Advance::NeedMore))
+            }
+            State::Tls if bytes.is_empty() => None,
+            State::Tls => Some((0, Advance::Close("plain text after STARTTLS".into()))), // handshake.3
+            State::Skip => {
+                let part = bytes.len().min(self.skip as usize);
+                self.skip -= part as u32;
+                if self.skip == 0 {
                     self.state = State::Option;
+                } else if part == 0 {
+                    return None;
                 }
-                State::Tls if rest.is_empty() => return (used, Advance::NeedMore),
-                State::Tls => return (used, Advance::Close("plain text after STARTTLS".into())), // handshake.3
-                State::Skip => {
-                    let part = rest.len().min(self.skip as usize);
-                    used += part;
-                    self.skip -= part as u32;
-                    if self.skip > 0 {
-                        return (used, Advance::NeedMore);
-                    }
-                    self.state = State::Option;
+                Some((part, Advance::NeedMore))
+            }
+            State::Option => {
+                if rest.u64()? != OPTION_MAGIC {
+                    return Some((0, Advance::Close("an option does not start with its magic".into())));
                 }
-                State::Option => {
-                    let mut rest = Take(rest);
-                    let Some(magic) = rest.u64() else { return (used, Advance::NeedMore) };
-                    if magic != OPTION_MAGIC {
-                        return (used, Advance::Close("an option does not start with its magic".into()));
-                    }
-                    let (Some(option), Some(len)) = (rest.u32(), rest.u32()) else { return (used, Advance::NeedMore) };
-                    if option == OPT_EXPORT_NAME && len as usize > Self::NAME_MAX {
-                        return (used, Advance::Close(format!("an export name of {len} bytes"))); // handshake.2
-                    }
-                    // handshake.1, handshake.2
-                    let data = rest.bytes(len as usize);
-                    if data.is_none() && len <= Self::DATA_MAX {
-                        return (used, Advance::NeedMore);
-                    }
-                    self.options += if option == OPT_LIST { Self::LIST_COST } else { 1 };
-                    if self.options > Self::OPTIONS_MAX {
-                        return (used, Advance::Close(format!("more than {} options", Self::OPTIONS_MAX)));
-                    }
-                    used += 16;
-                    let data = data.filter(|_| len <= Self::DATA_MAX);
-                    match data {
-                        Some(data) => used += data.len(),
-                        None => (self.state, self.skip) = (State::Skip, len),
-                    }
-                    match self.option(option, data.ok_or(len), exports, out) {
-                        Advance::NeedMore => {}
-                        step => return (used, step),
-                    }
+                let (option, len) = (rest.u32()?, rest.u32()?);
+                if option == OPT_EXPORT_NAME && len as usize > Self::NAME_MAX {
+                    return Some((0, Advance::Close(format!("an export name of {len} bytes")))); // handshake.2
                 }
+                // handshake.1, handshake.2
+                let data = if len <= Self::DATA_MAX { Ok(rest.bytes(len as usize)?) } else { Err(len) };
+                self.options += if option == OPT_LIST { Self::LIST_COST } else { 1 };
+                if self.options > Self::OPTIONS_MAX {
+                    return Some((0, Advance::Close(format!("more than {} options", Self::OPTIONS_MAX))));
+                }
+                if data.is_err() {
+                    (self.state, self.skip) = (State::Skip, len);
+                }
+                Some((16 + data.map_or(0, <[u8]>::len), self.option(option, data, exports, out)))
             }
         }
     }
