@@ -253,13 +253,7 @@ impl Handshake {
     }
 
     /// Answers an option; instead of its data its length is given if that is beyond the bound.
-    fn option(
-        &mut self,
-        option: u32,
-        data: Result<&[u8], u32>,
-        exports: &dyn Catalogue,
-        out: &mut Vec<u8>,
-    ) -> Advance {
+    fn option(&mut self, option: u32, data: Result<&[u8], u32>, exports: &dyn Catalogue, out: &mut Vec<u8>) -> Advance {
         if self.wants_tls() {
             match option {
                 OPT_STARTTLS | OPT_ABORT => {}
