@@ -217,6 +217,12 @@ def a_tenant_learns_nothing_of_its_neighbours(t):
     equal([server_[key] for key in ("exports", "disks", "groups", "connections", "listeners", "may_change", "sees_all")],
           [2, 1, 4, 2, [], False, False], "what a tenant sees of the server")
     equal([row["export"] for row in said(s, 2001, "/v1/connections")].count("alice"), 1, "its connections")
+    # The tenant of all groups sees all of these, and no more of the server.
+    every = server(t, '[client.every]\nuid = 2004\ngroup = "/"\ncontrol = "tenant"\n')
+    metrics = ask(every, 2004, "/metrics")[1].decode()
+    contains(metrics, 'tenant="/tenants/alice"', 'tenant="/tenants/bobgroup"')
+    assert "fairlift_disk" not in metrics and "fairlift_flush_errors" not in metrics, metrics
+    equal([said(every, 2004, "/v1")["sees_all"], ask(every, 2004, "/v1/history")[0]], [False, 403], "what it sees of the server")
     # The commands show it.
     cli = lambda *words: t.run(*as_user(2001, 2001), BINARY, *words, env={**os.environ, "FAIRLIFT_CONTROL": f"unix:{s.socket}.control.sock"})
     shown = [cli("status", "--seconds", "0.2"), cli("top", "--once", "--seconds", "0.2"), cli("why", "alice"), cli("get"), cli("get", "group")]

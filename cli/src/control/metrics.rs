@@ -113,7 +113,7 @@ pub(super) fn text(
     rows.retain(|row| role.sees(&row.group.path));
     let bounds = state.config.bounds.iter().filter(|(path, _)| role.sees(path));
     let mut out = tenants::lines(rows, &bounds.collect::<Vec<_>>(), format);
-    if role.sees("/") {
+    if role.sees_all() {
         server::add(view, pools, &mut out);
     }
     out.end()

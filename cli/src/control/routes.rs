@@ -235,7 +235,7 @@ impl App {
             Does::Server => {
                 let config = self.state().await?.config;
                 let may_change = !request.who.place.read_only && roles::may_change(&role, &config);
-                let sees_all = role.sees("/");
+                let sees_all = role.sees_all();
                 self.look(role, move |state, view| Ok(show::server(state, view, (may_change, sees_all)))).await
             }
             Does::All => self.look(role, |state, view| Ok(show::state(state, view))).await,

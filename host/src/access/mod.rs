@@ -17,7 +17,7 @@
 //!           counting in its rule, also where that has more than `max_connections` by now; another rule takes it over only if it has room,
 //!           or is the only one. A write counts as asked for when its payload has come.
 //! access.7  A new rule goes on with the count of a removed one that knew a client by the same: a rule that is renamed lets in no more than
-//!           before.
+//!           before. Where fewer rules know it by the same, the first of them has the counts of those that are left over, too.
 
 mod certificate;
 mod cgroup;
@@ -208,6 +208,8 @@ pub(crate) struct Access {
 struct InForce {
     rule: Rule,
     count: Arc<AtomicU32>,
+    /// Those of removed rules (access.7): they fall as each connection is let into this rule, or leaves.
+    merged: Vec<Arc<AtomicU32>>,
 }
 
 impl Access {
@@ -222,11 +224,21 @@ impl Access {
             let same = |there: &&InForce| Rule { name: there.rule.name.clone(), ..rule.clone() } == there.rule;
             let alike = |there: &&InForce| there.rule.known() == rule.known();
             let at = || went.iter().position(same).or_else(|| went.iter().position(alike));
-            let renamed = at().map(|at| went.remove(at));
-            let count = named.or(renamed).map(|there| Arc::clone(&there.count)).unwrap_or_default();
-            InForce { rule: rule.clone(), count }
+            let renamed = if named.is_none() { at().map(|at| went.remove(at)) } else { None };
+            let (count, merged) =
+                named.or(renamed).map(|there| (Arc::clone(&there.count), there.merged())).unwrap_or_default();
+            InForce { rule: rule.clone(), count, merged }
         };
-        Self { rules: rules.iter().map(in_force).collect(), revoked: Arc::clone(revoked) }
+        let mut rules: Vec<_> = rules.iter().map(in_force).collect();
+        let known: Vec<_> = rules.iter().map(|there| there.rule.known()).collect();
+        for left in went {
+            let its = left.rule.known();
+            if let Some(first) = known.iter().position(|one| *one == its) {
+                rules[first].merged.push(Arc::clone(&left.count));
+                rules[first].merged.extend(left.merged());
+            }
+        }
+        Self { rules, revoked: Arc::clone(revoked) }
     }
 
     pub(crate) fn is(&self, rules: &[Rule], revoked: &Arc<Revoked>) -> bool {
@@ -243,7 +255,8 @@ impl Access {
 
     /// How many connections each rule has let in.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (String, u32)> {
-        self.rules.iter().map(|there| (there.rule.name.clone(), there.count.load(Ordering::Relaxed)))
+        let count = |there: &InForce| there.merged_count() + there.count.load(Ordering::Relaxed);
+        self.rules.iter().map(move |there| (there.rule.name.clone(), count(there)))
     }
 
     pub(crate) fn of(&self, peer: &Peer) -> Rights<'_> {
@@ -285,7 +298,7 @@ struct Counted(Arc<AtomicU32>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -333,13 +346,24 @@ impl Rights<'_> {
 impl InForce {
     /// Whether one more connection counts in the rule, which it then does.
     fn has_room(&self) -> bool {
-        let most = self.rule.max_connections.unwrap_or(u32::MAX);
+        let most = self.rule.max_connections.unwrap_or(u32::MAX).saturating_sub(self.merged_count());
         let one_more = |now: u32| (now < most).then(|| now + 1);
         self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
     fn has(&self, entry: &Entry) -> bool {
-        entry.counted.as_ref().is_some_and(|its| Arc::ptr_eq(&its.0, &self.count))
+        let is_its = |count| entry.counted.as_ref().is_some_and(|its| Arc::ptr_eq(&its.0, count));
+        is_its(&self.count) || self.merged.iter().any(is_its)
+    }
+
+    /// The counts of removed rules that still count somebody.
+    fn merged(&self) -> Vec<Arc<AtomicU32>> {
+        self.merged.iter().filter(|count| count.load(Ordering::Relaxed) > 0).cloned().collect()
+    }
+
+    /// Read before the rule's own count: a connection goes over into that before it leaves here.
+    fn merged_count(&self) -> u32 {
+        self.merged.iter().map(|count| count.load(Ordering::Acquire)).sum()
     }
 }
 

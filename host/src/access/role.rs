@@ -92,6 +92,12 @@ impl Grant {
             Self::See | Self::Change => true,
         }
     }
+
+    /// Whether what is of no group may be seen, such as disks and listeners: by no tenant, whatever its groups.
+    #[must_use]
+    pub const fn sees_all(&self) -> bool {
+        matches!(self, Self::See | Self::Change)
+    }
 }
 
 /// A token, as it is kept: its SHA-256.

@@ -135,6 +135,32 @@ fn a_rule_that_is_renamed_lets_in_no_more_than_before() {
     assert_eq!(now.of(&peer).enter("a", "/").unwrap().right, Right::Write, "connections that have left leave room");
 }
 
+/// access.7: alice's two rules become one, which first has another name and then the name of one of the two.
+#[test]
+fn rules_that_become_one_let_in_no_more_than_together() {
+    let of = |name: &str, exports: &[&str], most| {
+        rule(name, |rule| {
+            (rule.uid, rule.max_connections) = (Some(0), Some(most));
+            rule.exports = exports.iter().map(|export| (*export).to_owned()).collect();
+        })
+    };
+    for name in ["both", "b"] {
+        let (before, peer) = (access(&[of("a", &["a"], 2), of("b", &["b"], 2)]), root());
+        let mut entries = ["a", "a", "b"].map(|export| (export, before.of(&peer).enter(export, "/").unwrap()));
+        let one = of(name, &["a", "b"], 3);
+        let mut now = Access::new(std::slice::from_ref(&one), &Arc::default(), &before);
+        for (export, entry) in &mut entries {
+            let knocks = now.of(&peer).enter("a", "/");
+            assert!(knocks.is_none() && now.counts().next() == Some((name.into(), 3)), "{now:?}");
+            now = Access::new(std::slice::from_ref(&one), &Arc::default(), &now);
+            *entry = now.of(&peer).keep(export, "/", entry).unwrap();
+        }
+        assert!(now.of(&peer).enter("a", "/").is_none(), "all went over");
+        drop(entries);
+        assert_eq!([(); 4].map(|()| now.of(&peer).enter("b", "/")).iter().flatten().count(), 3, "and have left");
+    }
+}
+
 #[test]
 fn a_rule_says_who_it_is_for_and_what_that_client_may_do() {
     let mut a_rule = rule("a", |rule| rule.group = Some("/a".into()));
@@ -179,6 +205,8 @@ fn a_client_has_the_role_that_the_rules_that_fit_it_give_together() {
     assert_eq!(tenant, Grant::Tenant(vec!["/a".into(), "/b".into()]));
     let sees = ["/a", "/a/x", "/b", "/c", "/d", "/ab", "/"].map(|group| tenant.sees(group));
     assert_eq!(sees, [true, true, true, false, false, false, false]);
+    let all = Grant::Tenant(vec!["/".into()]);
+    assert!(all.sees("/t") && !all.sees_all() && Grant::See.sees_all());
     assert_eq!([two, three, own + 4].map(|uid| rules.role(&user(uid))), [Grant::See, Grant::None, Grant::None]);
     assert_eq!([0, own].map(|uid| rules.role(&user(uid))), [Grant::Change, Grant::Change]);
     assert_eq!(rules.role(&peer(None, Some("10.0.0.1"))), Grant::None);

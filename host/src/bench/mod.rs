@@ -125,7 +125,7 @@ pub fn run_raw(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measur
     let course = Course::new(clock::now(), setup.runtime, setup.slots, setup.groups.len());
     let gauge = Gauge::new();
     gauge.end(course.end());
-    let jobs = Jobs::new(&course, bounds, setup.groups.len(), jobs.into_iter().enumerate().collect());
+    let jobs = Jobs::new(&course, bounds, jobs.into_iter().enumerate().collect());
     let (done, lost) = raw.run(jobs, &gauge, watch);
     if lost > 0 { Err(Error::Undrained(lost)) } else { Ok(measured(count, &course, vec![done], gauge.read())) }
 }

@@ -130,7 +130,7 @@ impl<'a> Queued<'a> {
         let streams: Vec<_> = (share.iter())
             .map(|(_, job)| Stream { group: job.group, priority: job.priority, context: ContextId(0) })
             .collect();
-        let jobs = Jobs::new(&course, self.bounds, self.setup.groups.len(), share);
+        let jobs = Jobs::new(&course, self.bounds, share);
         let mut engine = engine?;
         let io_timeout = self.disk.io_timeout();
         let mut done = None;

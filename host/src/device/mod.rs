@@ -378,6 +378,15 @@ pub(crate) fn runs(
     Ok(runs)
 }
 
+/// Whether all bytes are zero: data shows by its first ones, as a rule.
+#[inline]
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    match bytes.split_first_chunk::<16>() {
+        Some((first, rest)) => u128::from_ne_bytes(*first) == 0 && *rest == bytes[..rest.len()],
+        None => bytes.iter().all(|byte| *byte == 0),
+    }
+}
+
 /// The home of devices that are no files: the same for the same words.
 fn home(words: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();

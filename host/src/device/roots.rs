@@ -149,7 +149,7 @@ impl Roots {
     }
 }
 
-pub(super) fn directory_of(path: &Path) -> &Path {
+pub(crate) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

@@ -90,6 +90,10 @@ pub(crate) struct Engine {
     pub(crate) context: ContextId,
     /// When the turn began.
     pub(crate) now: Instant,
+    /// Clients of the worker are held, for another server or until one hands them over.
+    pub(crate) holds: bool,
+    /// Since when the worker lets no clients in and answers those that it has: the server ends.
+    pub(crate) drains: Option<Instant>,
     /// News for the front, by tickets, since it last looked.
     pub(crate) news: Vec<(usize, News)>,
     /// Of the disks that its clients use, and of those that all workers share out (disk.4).
@@ -143,6 +147,8 @@ impl Engine {
             tickets: Tickets::with_capacity(1024),
             context,
             now: Instant::ZERO,
+            holds: false,
+            drains: None,
             news: Vec::with_capacity(1024),
             handles: DiskHandles::default(),
             claims: Claims::default(),

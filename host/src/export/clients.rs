@@ -103,7 +103,6 @@ macro_rules! protocols {
             service: Arc<Service>,
             /// The change of exports and listeners that was looked at last.
             changes_seen: u64,
-            draining: Option<Instant>,
             /// The change of [`Hold`](super::hold::Hold) that was looked at last, and whether it was said what the clients are.
             hold: u64,
             has_told: bool,
@@ -115,7 +114,8 @@ macro_rules! protocols {
                 let service = Arc::clone(&served.service);
                 let changes_seen = service.changes();
                 let hold = service.hold.epoch();
-                Ok(Self { service, changes_seen, draining: None, hold, has_told: false, $($(#[$built])* $name: served.$name.clients(engine)?,)* })
+                engine.holds = !hold.is_multiple_of(2);
+                Ok(Self { service, changes_seen, hold, has_told: false, $($(#[$built])* $name: served.$name.clients(engine)?,)* })
             }
 
             fn holds(&self) -> bool {
@@ -129,10 +129,12 @@ macro_rules! protocols {
                 self.hold = hold;
                 self.has_told = false;
                 if held {
+                    engine.holds = false;
                     engine.lower_ceilings();
                     $($(#[$built])* { self.$name.serve_on(engine); })*
                 }
                 if self.holds() {
+                    engine.holds = true;
                     $($(#[$built])* { self.$name.hold(engine); })*
                 }
             }
@@ -185,8 +187,8 @@ macro_rules! protocols {
                     let exports = self.service.exports();
                     $($(#[$built])* { self.$name.follow(engine, &exports); })*
                 }
-                if self.draining.is_none() && self.service.draining.load(Ordering::Acquire) {
-                    self.draining = Some(engine.now);
+                if engine.drains.is_none() && self.service.draining.load(Ordering::Acquire) {
+                    engine.drains = Some(engine.now);
                     $($(#[$built])* { self.$name.drain(engine); })*
                 }
             }
@@ -232,21 +234,21 @@ macro_rules! protocols {
                 [$($(#[$built])* self.$name.waits_for_memory()),*].contains(&true)
             }
 
-            fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+            fn poll_timeout(&self, engine: &Engine, now: Instant) -> Option<Instant> {
                 if self.holds() {
                     // Some do not wait for ever, and are looked at again (keys.1).
                     return (!self.has_told).then(|| now + LOOK);
                 }
-                [$($(#[$built])* self.$name.poll_timeout(now)),*].into_iter().flatten().min()
+                [$($(#[$built])* self.$name.poll_timeout(engine, now)),*].into_iter().flatten().min()
             }
 
-            fn gives_up_at(&self) -> Option<Instant> {
+            fn gives_up_at(&self, engine: &Engine) -> Option<Instant> {
                 let patience = self.service.limits.drain_timeout;
-                self.draining.map(|since| since + patience + patience)
+                engine.drains.map(|since| since + patience + patience)
             }
 
             fn is_over(&self, engine: &Engine) -> bool {
-                self.draining.is_some() && ![$($(#[$built])* self.$name.is_over(engine)),*].contains(&false)
+                engine.drains.is_some() && ![$($(#[$built])* self.$name.is_over(engine)),*].contains(&false)
             }
         }
     };

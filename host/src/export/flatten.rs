@@ -36,21 +36,13 @@ impl Protocol for Flattening {
         Self
     }
 
-    fn clients(self: &Arc<Self>, engine: &mut Engine) -> io::Result<Deep> {
-        Ok(Deep { is_mine: engine.context.0 == 0, ..Deep::default() }) // level.1
+    fn clients(self: &Arc<Self>, _engine: &mut Engine) -> io::Result<Deep> {
+        Ok(Deep(Slab::new()))
     }
-
-    fn leave(self: &Arc<Self>, _export: u64) {}
 }
 
 /// The disks that a worker flattens.
-#[derive(Default)]
-pub(crate) struct Deep {
-    /// Whether this worker does, and the server does not end.
-    is_mine: bool,
-    holds: bool,
-    all: Slab<One>,
-}
+pub(crate) struct Deep(Slab<One>);
 
 /// A disk that is flattened.
 struct One {
@@ -78,7 +70,7 @@ fn stream_of(export: &Export, engine: &Engine) -> Stream {
 
 impl One {
     /// Goes on if it can; whether it is there still.
-    fn goes_on(&mut self, engine: &mut Engine, key: usize, holds: bool) -> Result<bool, String> {
+    fn goes_on(&mut self, engine: &mut Engine, key: usize) -> Result<bool, String> {
         match &self.step {
             Step::Copies(_) => return Ok(true),
             Step::Ends(result) => {
@@ -94,7 +86,7 @@ impl One {
         if self.leaves {
             return Ok(false);
         }
-        if holds {
+        if engine.holds {
             return Ok(true); // level.3
         }
         match self.export.device.next_to_copy_up(self.at) {
@@ -135,7 +127,7 @@ impl One {
 impl Front for Deep {
     fn news(&mut self, engine: &mut Engine, ticket: usize, news: News) {
         let key = engine.owner(ticket) & !(Flattening::NUMBER << OF_TICKET);
-        let one = &mut self.all[key as usize];
+        let one = &mut self.0[key as usize];
         let Step::Copies(failed) = &mut one.step else { unreachable!("news of a copy that is not under way") };
         match news {
             News::TimedOut => {
@@ -155,10 +147,10 @@ impl Front for Deep {
     }
 
     fn go_on(&mut self, engine: &mut Engine) -> bool {
-        let (mut requested, holds) = (false, self.holds);
-        self.all.retain(|key, one| {
-            let before = matches!(one.step, Step::Next) && !holds;
-            let stays = one.goes_on(engine, key, holds).unwrap_or_else(|why| {
+        let mut requested = false;
+        self.0.retain(|key, one| {
+            let before = matches!(one.step, Step::Next) && !engine.holds;
+            let stays = one.goes_on(engine, key).unwrap_or_else(|why| {
                 tracing::warn!(export = one.export.name, why, "cannot be flattened");
                 false
             });
@@ -172,16 +164,16 @@ impl Front for Deep {
     }
 
     fn is_over(&self, _engine: &Engine) -> bool {
-        self.all.is_empty()
+        self.0.is_empty()
     }
 }
 
 impl Clients for Deep {
     fn follow(&mut self, engine: &mut Engine, exports: &Exports) {
-        if !self.is_mine {
-            return;
+        if engine.context.0 != 0 || engine.drains.is_some() {
+            return; // level.1
         }
-        for (_, one) in &mut self.all {
+        for (_, one) in &mut self.0 {
             match exports.get(one.export.id) {
                 None => one.leaves = true,
                 Some(export) if Arc::ptr_eq(export, &one.export) => {}
@@ -195,30 +187,21 @@ impl Clients for Deep {
         }
         for export in &exports.list {
             let is_known = |(_, one): (usize, &One)| !one.leaves && Arc::ptr_eq(&one.export.device, &export.device);
-            if self.all.iter().any(is_known) || !export.device.is_to_be_flattened() {
+            if self.0.iter().any(is_known) || !export.device.is_to_be_flattened() {
                 continue;
             }
             tracing::info!(export = export.name, "the limit on layers is reached: they are flattened");
             let stream = engine.add_stream(export.disk, stream_of(export, engine));
-            self.all.insert(One { export: Arc::clone(export), stream, at: 0, leaves: false, step: Step::Next });
+            self.0.insert(One { export: Arc::clone(export), stream, at: 0, leaves: false, step: Step::Next });
         }
     }
 
     fn drain(&mut self, _engine: &mut Engine) {
-        self.is_mine = false;
-        self.all.iter_mut().for_each(|(_, one)| one.leaves = true);
-    }
-
-    fn hold(&mut self, _engine: &mut Engine) {
-        self.holds = true;
+        self.0.iter_mut().for_each(|(_, one)| one.leaves = true);
     }
 
     fn held(&mut self, _engine: &mut Engine) -> Option<Result<Vec<HeldClient>, String>> {
-        let is_still = self.all.iter().all(|(_, one)| matches!(one.step, Step::Next));
+        let is_still = self.0.iter().all(|(_, one)| matches!(one.step, Step::Next));
         is_still.then(|| Ok(Vec::new()))
-    }
-
-    fn serve_on(&mut self, _engine: &mut Engine) {
-        self.holds = false;
     }
 }

@@ -72,12 +72,12 @@ pub(crate) trait Front {
     fn make_room(&mut self, _engine: &mut Engine) {}
 
     /// When to look at the clock though nothing completed.
-    fn poll_timeout(&self, _now: Instant) -> Option<Instant> {
+    fn poll_timeout(&self, _engine: &Engine, _now: Instant) -> Option<Instant> {
         None
     }
 
     /// Once it is ending: when the worker goes, though the devices have requests of it.
-    fn gives_up_at(&self) -> Option<Instant> {
+    fn gives_up_at(&self, _engine: &Engine) -> Option<Instant> {
         None
     }
 
@@ -169,7 +169,7 @@ pub(crate) trait Protocol: Sized {
     }
 
     /// An export is removed: no client finds it any more.
-    fn leave(self: &Arc<Self>, export: u64);
+    fn leave(self: &Arc<Self>, _export: u64) {}
 
     /// Each thing of it that another server could not take over now, a line each; beside the answers of [`WayIn::stays`](config::WayIn::stays).
     fn stays(&self) -> Vec<String> {

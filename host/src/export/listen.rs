@@ -19,6 +19,7 @@ use crate::Error;
 use crate::access::{Access, Cgroup, Peer};
 use crate::config::{Address, Listener, SocketMode, Tls};
 use crate::confine::Capability;
+use crate::device::roots::directory_of;
 
 pub(crate) struct Listening {
     pub(crate) fd: OwnedFd,
@@ -156,10 +157,7 @@ impl Address {
     /// Why not, in a line.
     pub fn check(&self, rights: SocketMode) -> Result<(), String> {
         let Self::Unix(path) = self else { return self.listen(rights).map(drop) };
-        let directory = match path.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
+        let directory = directory_of(path);
         match directory.metadata() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(NO_DIRECTORY.into()),
             Err(error) => Err(error.to_string()),

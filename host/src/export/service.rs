@@ -8,11 +8,11 @@ use std::time::SystemTime;
 use fairlift_core::Instant;
 use fairlift_core::waits::Part;
 
-use super::allowed::{Allowed, Lists};
+use super::allowed::Lists;
 use super::hold::Hold;
 use super::listeners::Listeners;
 use super::{Export, Leave};
-use crate::access::{Access, Gate, Origin, Peer, Rights};
+use crate::access::{Access, Gate, Origin, Peer};
 use crate::clock;
 use crate::config::Limits;
 use crate::events::Events;
@@ -26,17 +26,13 @@ pub(crate) struct Exports {
     pub(crate) access: Arc<Access>,
     /// Those that were removed and that clients may still be connected to, and how these leave.
     pub(crate) leaving: BTreeMap<u64, Leave>,
-    lists: Lists,
+    /// Those that clients may open.
+    pub(crate) lists: Lists,
 }
 
 impl Exports {
     pub(crate) fn new(list: Vec<Arc<Export>>, access: Arc<Access>, leaving: BTreeMap<u64, Leave>) -> Self {
         Self { list, access, leaving, lists: Lists::default() }
-    }
-
-    /// Those that a client with these rights may open.
-    pub(crate) fn allowed(&self, rights: &Rights<'_>) -> Arc<Allowed> {
-        self.lists.of(&self.list, rights)
     }
 
     /// The export of a number, as it is now: their numbers rise in the order in which they came.
@@ -64,34 +60,6 @@ pub(crate) struct Service {
     pub(crate) draining: AtomicBool,
     /// The order to hold clients, for another server or until one hands them over.
     pub(crate) hold: Hold,
-}
-
-/// The names that a client asked for in vain, in one packet.
-#[derive(Default)]
-pub(crate) struct Missed {
-    /// The first of them, for the log.
-    first: Vec<String>,
-    count: usize,
-}
-
-impl Missed {
-    /// As many as fit a line.
-    const NAMED: usize = 3;
-
-    pub(crate) fn add(&mut self, name: &str) {
-        self.count += 1;
-        if self.first.len() < Self::NAMED {
-            self.first.push(name.to_owned());
-        }
-    }
-
-    pub(crate) fn one(name: &str) -> Self {
-        Self { first: vec![name.to_owned()], count: 1 }
-    }
-
-    pub(crate) const fn is_none(&self) -> bool {
-        self.count == 0
-    }
 }
 
 /// A client, as operators see it.
@@ -213,9 +181,11 @@ impl Service {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Tells in the log that a client asked for exports that it may not open, or that are not there. Which of these it is, is looked up
-    /// only for a line: a client could measure it (access.4).
-    pub(crate) fn tell_refused(&self, exports: &Exports, peer: &Peer, missed: &Missed) {
+    /// Tells in the log that a client asked for exports that it may not open, or that are not there: `missed` has their names. Which of
+    /// these it is, is looked up only for a line: a client could measure it (access.4).
+    pub(crate) fn tell_refused(&self, exports: &Exports, peer: &Peer, missed: &[String]) {
+        /// As many names as fit a line.
+        const NAMED: usize = 3;
         let mut refused = lock(&self.refused);
         let Some(untold) = refused.tell(clock::now(), peer.into()) else { return };
         drop(refused);
@@ -227,10 +197,9 @@ impl Service {
             all[count.min(1) + usize::from(may)]
         };
         let shown = |name: &String| format!("{:?}: {}", name.chars().take(64).collect::<String>(), why(name));
-        let mut names = missed.first.iter().map(shown).collect::<Vec<_>>().join(", ");
-        let others = missed.count - missed.first.len();
-        if others > 0 {
-            names += &format!(", and {others} more names");
+        let mut names = missed.iter().take(NAMED).map(shown).collect::<Vec<_>>().join(", ");
+        if missed.len() > NAMED {
+            names += &format!(", and {} more names", missed.len() - NAMED);
         }
         let mut shown = peer.shown.clone();
         shown += &peer.cgroup.as_ref().map_or_else(String::new, |its| format!(", cgroup {its}"));

@@ -9,7 +9,7 @@
 //!         that rustls can have used.
 //! ktls.3  The data that a key may encrypt is bounded: AES-GCM seals 2^24 records (RFC 8446, 5.5), after which rustls takes another key. The kernel does not,
 //!         so records are counted here.
-//! ktls.4  A record that is not data fails a plain read (EIO), and stays. It is then read with its kind.
+//! ktls.4  A record that is not data fails a plain read (EIO), and stays. It is then read with its kind. One is sent with its kind beside it.
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -24,6 +24,8 @@ use zeroize::Zeroizing;
 const RECORD_MAX: usize = 1 << 14;
 /// The name by which the kernel knows it (`Documentation/networking/tls.rst`).
 const NAME: &[u8] = b"tls";
+/// The alert by which a side says that it sends nothing more (RFC 8446, 6.1).
+const CLOSE_NOTIFY: u8 = 0;
 
 /// Whether the kernel has it, built in or as a module that is loaded. A process that may load modules loads it by asking.
 pub(crate) fn is_there() -> bool {
@@ -128,7 +130,6 @@ pub(crate) fn notice(socket: &impl AsFd) -> io::Result<Notice> {
 impl Notice {
     /// By its content, for data it is none: an alert has two bytes, and other messages begin with their number (RFC 8446, 4).
     const fn of(bytes: &[u8]) -> Self {
-        const CLOSE_NOTIFY: u8 = 0;
         const KEY_UPDATE: u8 = 24;
         match *bytes {
             [_, CLOSE_NOTIFY] => Self::Goodbye,
@@ -137,6 +138,32 @@ impl Notice {
             _ => Self::Unknown,
         }
     }
+}
+
+/// Tells the other side that nothing more comes, if the socket takes that at once (ktls.4).
+pub(crate) fn say_goodbye(socket: &impl AsFd) -> io::Result<()> {
+    /// The kind of record that an alert is (RFC 8446, 5.1), and the level of this one: a warning.
+    const ALERT: u8 = 21;
+    const WARNING: u8 = 1;
+    let mut goodbye = [WARNING, CLOSE_NOTIFY];
+    let mut piece = libc::iovec { iov_base: goodbye.as_mut_ptr().cast(), iov_len: goodbye.len() };
+    let mut kind = [0_usize; 8]; // more than its header and a byte, and aligned as the header
+    // SAFETY: all zeroes are a valid `msghdr`: no address, no memory, no control data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
+    message.msg_control = kind.as_mut_ptr().cast();
+    // SAFETY: `kind` has room for the one header with a byte, which the length says before they are written there. The kernel reads
+    // the message, and all that it names is here until the call has ended.
+    let sent = unsafe {
+        message.msg_controllen = libc::CMSG_SPACE(1) as _; // narrower with musl
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_TLS;
+        (*header).cmsg_type = libc::TLS_SET_RECORD_TYPE;
+        (*header).cmsg_len = libc::CMSG_LEN(1) as _;
+        *libc::CMSG_DATA(header) = ALERT;
+        libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+    };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn set(socket: &impl AsFd, level: libc::c_int, name: libc::c_int, value: &[u8]) -> io::Result<()> {

@@ -197,22 +197,18 @@ pub fn decode_request(bytes: &[u8], extended: bool) -> Result<Option<(RequestHea
     Ok(header().map(|header| (header, if extended { EXTENDED_REQUEST_LEN } else { REQUEST_LEN })))
 }
 
-/// Appends a request without extended headers, up to its payload.
+/// Appends a request, up to its payload.
 ///
 /// # Panics
-/// If its length does not fit 32 bits.
-pub fn encode_request(out: &mut Vec<u8>, header: &RequestHeader) {
-    let length = u32::try_from(header.length).expect("a request is cut to a length of 32 bits");
-    encode_beginning(out, REQUEST_MAGIC, header).u32(length);
-}
-
-/// Appends a request with extended headers, up to its payload.
-pub fn encode_extended_request(out: &mut Vec<u8>, header: &RequestHeader) {
-    encode_beginning(out, EXTENDED_REQUEST_MAGIC, header).u64(header.length);
-}
-
-fn encode_beginning<'a>(out: &'a mut Vec<u8>, magic: u32, header: &RequestHeader) -> &'a mut Vec<u8> {
-    out.u32(magic).u16(header.flags).u16(header.command.number()).u64(header.cookie).u64(header.offset)
+/// If its length does not fit 32 bits, without extended headers.
+#[inline]
+pub fn encode_request(out: &mut Vec<u8>, extended: bool, header: &RequestHeader) {
+    out.u32(if extended { EXTENDED_REQUEST_MAGIC } else { REQUEST_MAGIC });
+    out.u16(header.flags).u16(header.command.number()).u64(header.cookie).u64(header.offset);
+    match extended {
+        true => out.u64(header.length),
+        false => out.u32(u32::try_from(header.length).expect("a request is cut to a length of 32 bits")),
+    };
 }
 
 // ---- replies ("Simple reply message", "Structured reply chunk message", "Extended reply chunk message") ----

@@ -117,7 +117,7 @@ impl<F: Front> Worker<F> {
             }
             self.turns[number].turn(completions, self.sleep.looked);
             self.front.look_at_clock(&mut self.engine);
-            if self.front.gives_up_at().is_some() {
+            if self.front.gives_up_at(&self.engine).is_some() {
                 self.engine.lift_ceilings();
             }
             self.settle(now);
@@ -125,7 +125,7 @@ impl<F: Front> Worker<F> {
                 self.look_for_stuck(now);
             }
             let is_over = self.front.is_over(&self.engine) && self.engine.in_devices() == 0;
-            if is_over || self.front.gives_up_at().is_some_and(|end| now > end) {
+            if is_over || self.front.gives_up_at(&self.engine).is_some_and(|end| now > end) {
                 self.engine.leave();
                 self.turns[number].waits(None);
                 let lost = self.engine.in_devices();
@@ -168,8 +168,9 @@ impl<F: Front> Worker<F> {
         if self.busy {
             return Some(now);
         }
-        let ending = self.front.gives_up_at().map(|_| now + ENDING);
-        let due = [self.engine.poll_timeout(), self.front.poll_timeout(now), ending].into_iter().flatten().min();
+        let ending = self.front.gives_up_at(&self.engine).map(|_| now + ENDING);
+        let front = self.front.poll_timeout(&self.engine, now);
+        let due = [self.engine.poll_timeout(), front, ending].into_iter().flatten().min();
         let look = (self.engine.open() > 0).then_some(self.look_at.max(now));
         due.into_iter().chain(look).min()
     }

@@ -210,14 +210,14 @@ impl Established {
         });
         let mut timed = Timed { socket: self.socket.try_clone()?.into(), deadline: Instant::now() + within };
         let (mut out, mut held) = (Vec::new(), Vec::new());
-        encode_request(&mut out, &RequestHeader { flags: 0, command, cookie, offset, length });
+        encode_request(&mut out, false, &RequestHeader { flags: 0, command, cookie, offset, length });
         timed.send(self.tls.as_deref_mut(), &mut out).map_err(io::Error::other)?;
         let mut ended = OneAnswer { into, result: None };
         while ended.result.is_none() {
             if timed.hear(self.tls.as_deref_mut(), &mut held)? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            let used = answers.receive(&held, &mut ended).map_err(|violation| io::Error::other(violation.0))?;
+            let used = answers.receive(&held, &mut ended).map_err(io::Error::other)?;
             held.drain(..used);
         }
         timed.set_timeout(None)?;
@@ -228,7 +228,7 @@ impl Established {
     pub(super) fn leave(mut self) {
         let header = RequestHeader { flags: 0, command: Command::Disconnect, cookie: 0, offset: 0, length: 0 };
         let mut out = Vec::new();
-        encode_request(&mut out, &header);
+        encode_request(&mut out, false, &header);
         if let Some(tls) = &mut self.tls {
             let plain = std::mem::take(&mut out);
             let _ = tls.writer().write_all(&plain);

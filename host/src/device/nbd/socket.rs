@@ -313,7 +313,7 @@ impl Connection {
         for slot in &batch {
             let flight = self.flights[*slot].as_mut().expect("only requests that were sent are answered (socket.4)");
             flight.here.given = given;
-            encode_request(&mut plain, &flight.header());
+            encode_request(&mut plain, false, &flight.header());
             ends.push(plain.len());
         }
         let mut from = 0;
@@ -349,7 +349,7 @@ impl Connection {
             if self.part == 0 {
                 flight.here.given = given;
                 bytes.clear();
-                encode_request(&mut bytes, &flight.header());
+                encode_request(&mut bytes, false, &flight.header());
                 room = room.saturating_sub(bytes.len() as u64).max(1);
                 write(&bytes);
             }
@@ -507,7 +507,7 @@ impl Connection {
     ) -> Result<T, (End, String)> {
         let Self { flights, sent, held, .. } = self;
         let mut sink = Taking { flights, ended, sent: *sent, held, is_early: false };
-        let taken = take(&mut self.answers, &mut sink).map_err(|violation| violation.0);
+        let taken = take(&mut self.answers, &mut sink);
         let taken = if sink.is_early { Err("it answers what was not asked yet".into()) } else { taken };
         taken.map_err(|why| (End::Broken, format!("the server broke the protocol: {why}")))
     }
@@ -715,7 +715,7 @@ mod tests {
             let flight = flight(if bytes.is_empty() { Op::Flush } else { Op::Write }, bytes);
             connection.take(flight);
             let last = connection.flights.iter().flatten().max_by_key(|flight| flight.here.cookie).unwrap();
-            encode_request(&mut said, &last.header());
+            encode_request(&mut said, false, &last.header());
             said.extend_from_slice(bytes);
         }
         let mut messages = 0;

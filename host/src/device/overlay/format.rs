@@ -233,7 +233,7 @@ impl Header {
     /// It is none, it is damaged, or it is of a version that this program does not know.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>, String> {
         let bytes = bytes.get(..BLOCK as usize).ok_or("it ends within its header")?;
-        if is_zero(bytes) {
+        if crate::device::is_zero(bytes) {
             return Ok(None);
         }
         if bytes[..8] != MAGIC {
@@ -312,7 +312,7 @@ impl PageImage {
     /// The part that is not as it must be.
     pub fn decode(bytes: &[u8], id: &Id, index: u64, blocks: u64) -> Result<Option<Self>, String> {
         let bytes = bytes.get(..BLOCK as usize).ok_or("the file ends there")?;
-        if is_zero(bytes) {
+        if crate::device::is_zero(bytes) {
             return Ok(None);
         }
         if bytes[..8] != PAGE_MAGIC {
@@ -417,10 +417,6 @@ pub fn headers(bytes: &[u8]) -> Result<Slots<Header>, String> {
 pub fn page(bytes: &[u8], id: &Id, index: u64, blocks: u64) -> Result<Slots<PageImage>, String> {
     let slot = |at: usize| PageImage::decode(bytes.get(at * BLOCK as usize..).unwrap_or_default(), id, index, blocks);
     choose([slot(0), slot(1)], |page| page.sequence)
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
-    bytes.chunks(64).all(|chunk| chunk.iter().all(|byte| *byte == 0))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

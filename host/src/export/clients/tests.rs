@@ -75,8 +75,6 @@ impl Protocol for Ears {
     fn wait(&self, export: u64) -> Result<(), String> {
         if self.1.lock().unwrap().contains(&export) { Err("no ear came".into()) } else { Ok(()) }
     }
-
-    fn leave(self: &Arc<Self>, _export: u64) {}
 }
 
 impl Front for WorkerEars {

@@ -58,11 +58,31 @@ impl Protocol for Connections {
         Self { service: Arc::clone(service), newcomers: Newcomers::new(service.notifiers.workers()) }
     }
 
+    /// No connections yet. The first worker accepts, for all.
     fn clients(self: &Arc<Self>, engine: &mut Engine) -> io::Result<Nbd> {
-        Nbd::new(engine, Arc::clone(self))
+        let mut recv = RecvRing::new(64, 256 << 10)?;
+        engine.ring.register_recv(&recv)?;
+        recv.grow();
+        recv.grow();
+        let service = Arc::clone(&self.service);
+        let present = Present::new(&service.exports());
+        let mut front = Nbd {
+            all: Arc::clone(self),
+            common: Common { service, present, commands: Vec::with_capacity(1024) },
+            recv,
+            connections: Slab::new(),
+            touched: Vec::with_capacity(256),
+            held_back: VecDeque::new(),
+            newcomers: VecDeque::new(),
+            outgoing: VecDeque::new(),
+            visits: 0,
+            accepting: BTreeMap::new(),
+            accept_again: VecDeque::new(),
+            resting: BTreeSet::new(),
+        };
+        front.look_at_listeners(engine);
+        Ok(front)
     }
-
-    fn leave(self: &Arc<Self>, _export: u64) {}
 
     fn take_over(self: &Arc<Self>, client: HeldClient) -> Result<Coming, String> {
         let (since, resume) = Connection::resume(client, &self.service)?;
@@ -100,11 +120,6 @@ pub(crate) struct Nbd {
     accept_again: VecDeque<(Instant, usize)>,
     /// Listeners that are to rest, whose last completion has not come.
     resting: BTreeSet<usize>,
-    draining: Option<Instant>,
-    /// Clients are held, for another server or until one hands them over.
-    holds: bool,
-    /// A request waits for memory, of this front or of another.
-    is_memory_awaited: bool,
 }
 
 /// A client that is looked at again: one that negotiates, or one that may not be here any more and is yet to take its last replies.
@@ -126,43 +141,18 @@ impl LookAgain {
 }
 
 impl Nbd {
-    /// No connections yet. The first worker accepts, for all.
-    pub(crate) fn new(engine: &mut Engine, all: Arc<Connections>) -> std::io::Result<Self> {
-        let mut recv = RecvRing::new(64, 256 << 10)?;
-        engine.ring.register_recv(&recv)?;
-        recv.grow();
-        recv.grow();
-        let service = Arc::clone(&all.service);
-        let present = Present::new(&service.exports());
-        let holds = service.hold.is_on();
-        let mut front = Self {
-            all,
-            common: Common { service, present, commands: Vec::with_capacity(1024) },
-            recv,
-            connections: Slab::new(),
-            touched: Vec::with_capacity(256),
-            held_back: VecDeque::new(),
-            newcomers: VecDeque::new(),
-            outgoing: VecDeque::new(),
-            visits: 0,
-            accepting: BTreeMap::new(),
-            accept_again: VecDeque::new(),
-            resting: BTreeSet::new(),
-            draining: None,
-            holds,
-            is_memory_awaited: false,
-        };
-        front.look_at_listeners(engine);
-        Ok(front)
-    }
-
-    fn numbers(&self) -> Vec<usize> {
-        self.connections.iter().map(|(number, _)| number).collect()
-    }
-
     fn touch(&mut self, number: usize) {
         if !std::mem::replace(&mut self.connections[number].touched, true) {
             self.touched.push(number);
+        }
+    }
+
+    /// Does something with each connection; those for which it says so are looked at before the turn ends.
+    fn each(&mut self, mut does: impl FnMut(&mut Connection, &mut Common) -> bool) {
+        for (number, connection) in &mut self.connections {
+            if does(connection, &mut self.common) && !std::mem::replace(&mut connection.touched, true) {
+                self.touched.push(number);
+            }
         }
     }
 
@@ -174,7 +164,7 @@ impl Nbd {
 
     /// Accepts at places that have come, and no more at those that went.
     fn look_at_listeners(&mut self, engine: &mut Engine) {
-        if engine.context.0 != 0 || self.holds {
+        if engine.context.0 != 0 || engine.holds {
             return;
         }
         let there = self.common.service.listeners.list();
@@ -217,7 +207,7 @@ impl Nbd {
 
     fn accepted(&mut self, engine: &mut Engine, listener: usize, result: i32, more: bool) {
         let (listening, goes_on) = &self.accepting[&listener];
-        let goes_on = *goes_on && self.draining.is_none() && !self.holds;
+        let goes_on = *goes_on && engine.drains.is_none() && !engine.holds;
         let mut heard = true;
         if result >= 0 {
             // SAFETY: the kernel has just made this descriptor for us.
@@ -240,7 +230,7 @@ impl Nbd {
             false => {
                 self.accepting.remove(&listener);
                 // It may be wanted again by now.
-                if self.draining.is_none() {
+                if engine.drains.is_none() {
                     self.look_at_listeners(engine);
                 }
             }
@@ -284,15 +274,12 @@ impl Nbd {
         let (peer, unsent) = (connection.peer.shown.clone(), Arc::clone(&connection.unsent));
         let client = Client { peer, export, since, unsent };
         self.common.service.clients().insert((engine.context.0, number), client);
-        if self.holds {
-            connection.hold(engine, false);
-        }
         self.visits += 1;
         connection.visit = self.visits;
         entry.insert(connection);
         let at = engine.now + self.common.service.limits.handshake_timeout;
         self.newcomers.push_back(LookAgain { at, number, visit: self.visits, options: 0, times: 1 });
-        if self.draining.is_some() {
+        if engine.drains.is_some() {
             self.connections[number].stop_reading();
         }
         self.touch(number);
@@ -392,11 +379,11 @@ impl Front for Nbd {
                 self.touch(number);
             }
         }
-        if self.draining.is_some_and(|since| engine.now.since(since) > self.common.service.limits.drain_timeout) {
-            for number in self.numbers() {
-                self.connections[number].break_off();
-                self.touch(number);
-            }
+        if engine.drains.is_some_and(|since| engine.now.since(since) > self.common.service.limits.drain_timeout) {
+            self.each(|connection, _| {
+                connection.break_off();
+                true
+            });
         }
     }
 
@@ -458,23 +445,22 @@ impl Front for Nbd {
             }
         }
         self.touched.clear();
-        self.is_memory_awaited = engine.pool.is_awaited();
     }
 
     fn waits_for_memory(&self) -> bool {
         !self.held_back.is_empty()
     }
 
-    fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+    fn poll_timeout(&self, engine: &Engine, now: Instant) -> Option<Instant> {
         let handshake = self.newcomers.front().map(|newcomer| newcomer.at);
-        let stall = (self.is_memory_awaited || !self.held_back.is_empty()).then(|| now + STALL);
+        let stall = (engine.pool.is_awaited() || !self.held_back.is_empty()).then(|| now + STALL);
         let accept = self.accept_again.front().map(|(at, _)| *at);
         let outgoing = self.outgoing.front().map(|client| client.at);
         [handshake, stall, accept, outgoing].into_iter().flatten().min()
     }
 
     fn is_over(&self, _engine: &Engine) -> bool {
-        self.draining.is_some() && self.connections.is_empty() && self.accepting.is_empty()
+        self.connections.is_empty() && self.accepting.is_empty()
     }
 }
 
@@ -495,22 +481,20 @@ impl Clients for Nbd {
             }
             self.touch(number);
         }
-        if self.draining.is_none() {
+        if engine.drains.is_none() {
             self.look_at_listeners(engine);
         }
     }
 
     fn drain(&mut self, engine: &mut Engine) {
-        self.draining = Some(engine.now);
         self.accept_no_more(engine);
-        for number in self.numbers() {
-            self.connections[number].stop_reading();
-            self.touch(number);
-        }
+        self.each(|connection, _| {
+            connection.stop_reading();
+            true
+        });
     }
 
     fn hold(&mut self, engine: &mut Engine) {
-        self.holds = true;
         self.accept_no_more(engine);
         self.resting.clear();
         let by_kernel = self.connections.iter().any(|(_, one)| one.has_keys()) && ktls::is_there();
@@ -527,15 +511,12 @@ impl Clients for Nbd {
             return None;
         }
         let mut still = true;
-        for number in self.numbers() {
-            let connection = &mut self.connections[number];
-            let stands = connection.comes_to_stand(engine, &mut self.common);
+        self.each(|connection, common| {
+            let stands = connection.comes_to_stand(engine, common);
             still &= stands;
             // One whose keys the kernel did not take goes first; one that is broken gives up its request, and one that owes a reply sends it.
-            if !stands || connection.is_over() {
-                self.touch(number);
-            }
-        }
+            !stands || connection.is_over()
+        });
         let state = |(_, connection): (usize, &Connection)| connection.held(engine, &self.common).transpose();
         still.then(|| self.connections.iter().filter_map(state).collect())
     }
@@ -545,11 +526,10 @@ impl Clients for Nbd {
     }
 
     fn serve_on(&mut self, engine: &mut Engine) {
-        self.holds = false;
-        for number in self.numbers() {
-            self.connections[number].serve_on(engine, &mut self.common);
-            self.touch(number);
-        }
+        self.each(|connection, common| {
+            connection.serve_on(engine, common);
+            true
+        });
         if !self.common.service.draining.load(Ordering::Acquire) {
             self.look_at_listeners(engine);
         }

@@ -7,7 +7,7 @@
 //! handshake.3  Where TLS is required nothing is told before it, and nothing that was negotiated before it counts after it.
 //! handshake.4  A metadata context counts only for the export that it was chosen for.
 
-use fairlift_core::record::{Record, Unreadable};
+use serde::{Deserialize, Serialize};
 
 use super::proto::*;
 use crate::config::Tls;
@@ -84,7 +84,7 @@ pub struct Session {
 }
 
 /// Metadata contexts that were chosen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Contexts {
     /// `base:allocation`
     pub allocation: bool,
@@ -105,12 +105,16 @@ impl Contexts {
     }
 }
 
-/// The negotiation with one client.
-#[derive(Debug)]
+/// The negotiation with one client, which another server can go on with: unless it is about to be encrypted.
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Handshake {
     tls: Tls,
+    #[serde(default)]
     encrypted: bool,
+    #[serde(rename = "awaits")]
     state: State,
+    /// How many bytes of an answered option's data are to come.
+    skip: u32,
     no_zeroes: bool,
     /// How many options the client has asked for.
     pub(super) options: u32,
@@ -118,19 +122,22 @@ pub struct Handshake {
     extended: bool,
     /// The export that contexts were chosen for.
     chosen_for: Option<Box<str>>,
+    #[serde(flatten)]
     contexts: Contexts,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum State {
     /// The client's flags come.
     Flags,
     /// An option comes.
     Option,
     /// STARTTLS was accepted: nothing may come before the connection is encrypted.
+    #[serde(skip)]
     Tls,
-    /// The data of an option that was answered already: this many bytes are passed over.
-    Skip(u32),
+    /// The data of an option that was answered already is passed over.
+    Skip,
 }
 
 const ALLOCATION: &str = "base:allocation";
@@ -157,6 +164,7 @@ impl Handshake {
             tls,
             encrypted: false,
             state: State::Flags,
+            skip: 0,
             no_zeroes: false,
             options: 0,
             structured: false,
@@ -166,60 +174,9 @@ impl Handshake {
         }
     }
 
-    /// Where it is, for another server that goes on with it; `None`: it is about to be encrypted.
-    #[must_use]
-    pub fn held(&self) -> Option<Record> {
-        let (state, skip) = match self.state {
-            State::Flags => ("flags", 0),
-            State::Option => ("option", 0),
-            State::Tls => return None,
-            State::Skip(left) => ("skip", left),
-        };
-        let mut record = Record::default();
-        record.put("awaits", &state);
-        record.put("skip", &skip);
-        record.put("tls", &self.tls);
-        record.put("options", &self.options);
-        for (key, is) in [
-            ("encrypted", self.encrypted),
-            ("no_zeroes", self.no_zeroes),
-            ("structured", self.structured),
-            ("extended", self.extended),
-            ("allocation", self.contexts.allocation),
-            ("changes", self.contexts.changes),
-        ] {
-            record.put(key, &is);
-        }
-        record.put("chosen_for", &self.chosen_for.as_deref());
-        Some(record)
-    }
-
-    /// A handshake that another server has begun.
-    ///
-    /// # Errors
-    /// That server's record makes no sense.
-    pub fn resume(record: &mut Record) -> Result<Self, Unreadable> {
-        let skip = record.need("skip")?;
-        let state = match record.need::<String>("awaits")?.as_str() {
-            "flags" => State::Flags,
-            "option" => State::Option,
-            "skip" => State::Skip(skip),
-            other => {
-                let why = format!("{other:?} is not known here");
-                return Err(Unreadable { part: "awaits".into(), why });
-            }
-        };
-        Ok(Self {
-            tls: record.need("tls")?,
-            encrypted: record.take("encrypted")?.unwrap_or_default(),
-            state,
-            no_zeroes: record.need("no_zeroes")?,
-            options: record.need("options")?,
-            structured: record.need("structured")?,
-            extended: record.need("extended")?,
-            chosen_for: record.need::<Option<String>>("chosen_for")?.map(String::into_boxed_str),
-            contexts: Contexts { allocation: record.need("allocation")?, changes: record.need("changes")? },
-        })
+    /// Whether it is about to be encrypted.
+    pub(super) fn begins_tls(&self) -> bool {
+        self.state == State::Tls
     }
 
     /// The connection is encrypted from now on; all that was negotiated before is forgotten (handshake.3).
@@ -234,73 +191,60 @@ impl Handshake {
     /// Unused bytes have to be given again with those that follow.
     pub fn receive(&mut self, bytes: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> (usize, Advance) {
         let mut used = 0;
-        loop {
-            let rest = &bytes[used..];
-            match self.state {
-                State::Flags => {
-                    let Some(flags) = rest.first_chunk() else { return (used, Advance::NeedMore) };
-                    used += 4;
-                    let flags = u32::from_be_bytes(*flags);
-                    if flags & !(CLIENT_FIXED_NEWSTYLE | CLIENT_NO_ZEROES) != 0 {
-                        return (used, Advance::Close(format!("unknown client flags {flags:#x}")));
-                    }
-                    self.no_zeroes = flags & CLIENT_NO_ZEROES != 0;
-                    self.state = State::Option;
-                }
-                State::Tls if rest.is_empty() => return (used, Advance::NeedMore),
-                State::Tls => return (used, Advance::Close("plain text after STARTTLS".into())), // handshake.3
-                State::Skip(left) => {
-                    let part = rest.len().min(left as usize);
-                    used += part;
-                    match left - part as u32 {
-                        0 => self.state = State::Option,
-                        left => {
-                            self.state = State::Skip(left);
-                            return (used, Advance::NeedMore);
-                        }
-                    }
-                }
-                State::Option => {
-                    let mut rest = Take(rest);
-                    let Some(magic) = rest.u64() else { return (used, Advance::NeedMore) };
-                    if magic != OPTION_MAGIC {
-                        return (used, Advance::Close("an option does not start with its magic".into()));
-                    }
-                    let (Some(option), Some(len)) = (rest.u32(), rest.u32()) else { return (used, Advance::NeedMore) };
-                    if option == OPT_EXPORT_NAME && len as usize > Self::NAME_MAX {
-                        return (used, Advance::Close(format!("an export name of {len} bytes"))); // handshake.2
-                    }
-                    // handshake.1, handshake.2
-                    let data = rest.bytes(len as usize);
-                    if data.is_none() && len <= Self::DATA_MAX {
-                        return (used, Advance::NeedMore);
-                    }
-                    self.options += if option == OPT_LIST { Self::LIST_COST } else { 1 };
-                    if self.options > Self::OPTIONS_MAX {
-                        return (used, Advance::Close(format!("more than {} options", Self::OPTIONS_MAX)));
-                    }
-                    used += 16;
-                    let Some(data) = data.filter(|data| data.len() <= Self::DATA_MAX as usize) else {
-                        self.too_big(option, len, out);
-                        self.state = State::Skip(len);
-                        continue;
-                    };
-                    used += data.len();
-                    match self.option(option, data, exports, out) {
-                        Advance::NeedMore => {}
-                        step => return (used, step),
-                    }
-                }
+        while let Some((part, step)) = self.next(&bytes[used..], exports, out) {
+            used += part;
+            if step != Advance::NeedMore {
+                return (used, step);
             }
         }
+        (used, Advance::NeedMore)
     }
 
-    fn too_big(&self, option: u32, len: u32, out: &mut Vec<u8>) -> Advance {
-        if self.wants_tls() && option != OPT_STARTTLS && option != OPT_ABORT {
-            return tls_required(option, out);
+    /// Uses the bytes that come next; how many, and the next step. `None`: they are not there whole.
+    fn next(&mut self, bytes: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Option<(usize, Advance)> {
+        let mut rest = Take(bytes);
+        match self.state {
+            State::Flags => {
+                let flags = rest.u32()?;
+                if flags & !(CLIENT_FIXED_NEWSTYLE | CLIENT_NO_ZEROES) != 0 {
+                    return Some((4, Advance::Close(format!("unknown client flags {flags:#x}"))));
+                }
+                self.no_zeroes = flags & CLIENT_NO_ZEROES != 0;
+                self.state = State::Option;
+                Some((4, Advance::NeedMore))
+            }
+            State::Tls if bytes.is_empty() => None,
+            State::Tls => Some((0, Advance::Close("plain text after STARTTLS".into()))), // handshake.3
+            State::Skip => {
+                let part = bytes.len().min(self.skip as usize);
+                self.skip -= part as u32;
+                if self.skip == 0 {
+                    self.state = State::Option;
+                } else if part == 0 {
+                    return None;
+                }
+                Some((part, Advance::NeedMore))
+            }
+            State::Option => {
+                if rest.u64()? != OPTION_MAGIC {
+                    return Some((0, Advance::Close("an option does not start with its magic".into())));
+                }
+                let (option, len) = (rest.u32()?, rest.u32()?);
+                if option == OPT_EXPORT_NAME && len as usize > Self::NAME_MAX {
+                    return Some((0, Advance::Close(format!("an export name of {len} bytes")))); // handshake.2
+                }
+                // handshake.1, handshake.2
+                let data = if len <= Self::DATA_MAX { Ok(rest.bytes(len as usize)?) } else { Err(len) };
+                self.options += if option == OPT_LIST { Self::LIST_COST } else { 1 };
+                if self.options > Self::OPTIONS_MAX {
+                    return Some((0, Advance::Close(format!("more than {} options", Self::OPTIONS_MAX))));
+                }
+                if data.is_err() {
+                    (self.state, self.skip) = (State::Skip, len);
+                }
+                Some((16 + data.map_or(0, <[u8]>::len), self.option(option, data, exports, out)))
+            }
         }
-        let most = Self::DATA_MAX;
-        error(out, option, REP_ERR_TOO_BIG, &format!("{len} bytes of data; at most {most} are taken"))
     }
 
     /// Nothing may be told yet (handshake.3).
@@ -308,16 +252,24 @@ impl Handshake {
         self.tls == Tls::Required && !self.encrypted
     }
 
-    fn option(&mut self, option: u32, data: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Advance {
+    /// Answers an option; instead of its data its length is given if that is beyond the bound.
+    fn option(&mut self, option: u32, data: Result<&[u8], u32>, exports: &dyn Catalogue, out: &mut Vec<u8>) -> Advance {
         if self.wants_tls() {
             match option {
                 OPT_STARTTLS | OPT_ABORT => {}
                 OPT_EXPORT_NAME => {
                     return Advance::Close("TLS is required, and the client chose an export without".into());
                 }
-                _ => return tls_required(option, out),
+                _ => return error(out, option, REP_ERR_TLS_REQD, "TLS is required here: send STARTTLS first"),
             }
         }
+        let data = match data {
+            Ok(data) => data,
+            Err(len) => {
+                let most = Self::DATA_MAX;
+                return error(out, option, REP_ERR_TOO_BIG, &format!("{len} bytes of data; at most {most} are taken"));
+            }
+        };
         match option {
             OPT_EXPORT_NAME => self.export_name(data, exports, out),
             OPT_ABORT => {
@@ -506,10 +458,6 @@ fn reply(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) -> Advance 
 
 fn error(out: &mut Vec<u8>, option: u32, kind: u32, why: &str) -> Advance {
     reply(out, option, kind, &[why.as_bytes()])
-}
-
-fn tls_required(option: u32, out: &mut Vec<u8>) -> Advance {
-    error(out, option, REP_ERR_TLS_REQD, "TLS is required here: send STARTTLS first")
 }
 
 /// The start of a name as a client sent it, fit for a log and for a message, in which the protocol wants no NUL.

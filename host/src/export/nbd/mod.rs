@@ -18,7 +18,7 @@ use crate::access::{Entry, Peer, Right, Rights};
 use crate::device::Facts;
 use crate::export::Export;
 use crate::export::allowed::Allowed;
-use crate::export::service::{Exports, Missed};
+use crate::export::service::Exports;
 pub use crate::wire::nbd as proto;
 use handshake::{Catalogue, ExportInfo};
 
@@ -29,8 +29,8 @@ struct Seen<'a> {
     rights: Rights<'a>,
     /// The exports that it may open (access.4), each with its rights.
     allowed: Arc<Allowed>,
-    /// The names that it asked for and that are none of an export which it may open.
-    missed: RefCell<Missed>,
+    /// The names that it asked for in one packet and that are none of an export which it may open.
+    missed: RefCell<Vec<String>>,
     /// By what it was let in to the export that it chose.
     entry: Cell<Option<Entry>>,
 }
@@ -38,7 +38,7 @@ struct Seen<'a> {
 impl<'a> Seen<'a> {
     fn new(exports: &'a Exports, peer: &Peer, request_max: u32) -> Self {
         let rights = exports.access.of(peer);
-        let allowed = exports.allowed(&rights);
+        let allowed = exports.lists.of(&exports.list, &rights);
         Self { exports, request_max, rights, allowed, missed: RefCell::default(), entry: Cell::default() }
     }
 
@@ -67,7 +67,7 @@ impl Catalogue for Seen<'_> {
         let alone = || self.allowed.all.first().copied().filter(|_| name.is_empty() && self.allowed.all.len() == 1);
         let found = self.allowed.find(&self.exports.list, name).or_else(alone);
         if found.is_none() {
-            self.missed.borrow_mut().add(name);
+            self.missed.borrow_mut().push(name.to_owned());
         }
         Some(self.info(found?))
     }

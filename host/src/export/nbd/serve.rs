@@ -38,7 +38,6 @@ use super::proto::{self, Command as Verb, RequestHeader};
 use super::service::{Command, Common, UserData};
 use crate::access::{Access, Entry, Peer};
 use crate::disk::engine::Engine;
-use crate::export::hold::Halt;
 use crate::export::service::{Encryption, Unsent};
 use crate::export::{Export, listen, narrowed};
 use crate::kernel::buffer::NoBuffer;
@@ -101,8 +100,8 @@ pub(crate) struct Connection {
     pub(super) touched: bool,
     /// The cause of its wait before it can use received bytes.
     pub(super) held_back: Option<Lack>,
-    /// Whether another server is about to go on with it.
-    held: Halt,
+    /// While it is held: it is told nothing either, and another server is about to go on with it.
+    stands_still: bool,
 }
 
 enum Phase {
@@ -193,7 +192,7 @@ impl Connection {
             stranger: Some(Stranger::default()),
             touched: false,
             held_back: None,
-            held: Halt::No,
+            stands_still: false,
         }
     }
 
@@ -322,7 +321,7 @@ impl Connection {
             let used = self.parse(engine, common, &input);
             self.keep(input, used);
         }
-        self.heed_goodbye();
+        self.heed_goodbye(engine);
     }
 
     fn is_held_no_more(&mut self) {
@@ -377,7 +376,7 @@ impl Connection {
     fn parse(&mut self, engine: &mut Engine, common: &mut Common, bytes: &[u8]) -> usize {
         self.is_held_no_more();
         let mut used = 0;
-        while self.reading && !(self.is_held() && self.receiving == Receiving::Header) {
+        while self.reading && !(engine.holds && self.receiving == Receiving::Header) {
             let rest = &bytes[used..];
             used += match self.receiving {
                 Receiving::Payload { command, got } => {
@@ -441,9 +440,9 @@ impl Connection {
         let (used, step) = handshake.receive(bytes, &seen, &mut self.out.heads);
         let missed = seen.missed.take();
         if let Some(stranger) = &mut self.stranger {
-            stranger.failed |= !missed.is_none();
+            stranger.failed |= !missed.is_empty();
         }
-        if !missed.is_none() && seen.rights.are_bounded() {
+        if !missed.is_empty() && seen.rights.are_bounded() {
             common.service.tell_refused(&exports, &self.peer, &missed);
         }
         match step {
@@ -637,8 +636,7 @@ impl Connection {
     }
 
     fn arm_receive(&mut self, engine: &mut Engine) {
-        if !self.reading || self.held_back.is_some() || self.receive_armed || self.tls_next.is_some() || self.is_held()
-        {
+        if !self.reading || self.held_back.is_some() || self.receive_armed || self.tls_next.is_some() || engine.holds {
             return;
         }
         let into = match self.receiving {

@@ -78,7 +78,6 @@ pub(crate) struct Jobs<'a> {
     list: Vec<Running>,
     /// Ends of asks that were refused (jobs.2).
     refused: Vec<(usize, u32, Outcome)>,
-    groups: usize,
     timeline: Vec<Vec<u64>>,
 }
 
@@ -105,7 +104,7 @@ pub(crate) struct Done {
 
 impl<'a> Jobs<'a> {
     /// The jobs, each with its place among all of the run.
-    pub(crate) fn new(course: &'a Course, bounds: Bounds, groups: usize, jobs: Vec<(usize, Job)>) -> Self {
+    pub(crate) fn new(course: &'a Course, bounds: Bounds, jobs: Vec<(usize, Job)>) -> Self {
         let running = |(index, Job { group, program, .. })| Running {
             index,
             group,
@@ -116,11 +115,14 @@ impl<'a> Jobs<'a> {
             bytes: 0,
         };
         let list = jobs.into_iter().map(running).collect();
-        Self { course, bounds, list, refused: Vec::new(), groups, timeline: Vec::new() }
+        Self { course, bounds, list, refused: Vec::new(), timeline: Vec::new() }
     }
 
-    /// When to go on though nothing ended.
+    /// When to go on though nothing ended: at once, if a program is to be told that an ask was refused.
     pub(crate) fn due(&self) -> Instant {
+        if !self.refused.is_empty() {
+            return self.course.start;
+        }
         let programs = self.list.iter().filter_map(|job| job.due);
         programs.chain(self.slot_end()).chain([self.course.end()]).min().expect("the end is due some time")
     }
@@ -129,11 +131,6 @@ impl<'a> Jobs<'a> {
     fn slot_end(&self) -> Option<Instant> {
         let slot = self.timeline.len();
         (slot < self.course.slots as usize).then(|| self.course.slot_end(slot))
-    }
-
-    /// Whether a program is to be told that an ask was refused: the next [`Jobs::ask`] does it.
-    pub(crate) const fn has_refused(&self) -> bool {
-        !self.refused.is_empty()
     }
 
     pub(crate) fn ended(&mut self, now: Instant, job: usize, token: u32, outcome: Outcome) {
@@ -198,7 +195,7 @@ impl<'a> Jobs<'a> {
     }
 
     fn note_slot(&mut self) {
-        let mut slot = vec![0; self.groups];
+        let mut slot = vec![0; self.course.unserved.len()];
         for job in &mut self.list {
             let bytes = job.program.meter().bytes;
             slot[usize::from(job.group.0)] += bytes - job.bytes;

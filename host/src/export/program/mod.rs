@@ -105,11 +105,11 @@ impl Front for Programs<'_> {
         })
     }
 
-    fn poll_timeout(&self, _now: Instant) -> Option<Instant> {
+    fn poll_timeout(&self, _engine: &Engine, _now: Instant) -> Option<Instant> {
         self.done.is_none().then(|| self.jobs.due())
     }
 
-    fn gives_up_at(&self) -> Option<Instant> {
+    fn gives_up_at(&self, _engine: &Engine) -> Option<Instant> {
         self.done.as_ref().map(|(at, _)| *at + self.patience)
     }
 

@@ -38,8 +38,6 @@ pub(crate) struct Ublk {
     /// Where the data of writes goes for which there is no memory (blkqueue.6).
     spill: Pages,
     present: Present,
-    /// Queues begin with nothing: another server is to have them, or hands them over.
-    holds: bool,
 }
 
 /// Devices are numbered from here on, among the clients of a worker.
@@ -56,7 +54,6 @@ impl Ublk {
             spent: Vec::new(),
             spill: Pages::reserve(REQUEST_MAX as usize)?,
             present: Present::new(&common.service.exports()),
-            holds: common.service.hold.is_on(),
             common,
         })
     }
@@ -137,7 +134,7 @@ impl Front for Ublk {
     }
 
     fn go_on(&mut self, engine: &mut Engine) -> bool {
-        if self.holds {
+        if engine.holds {
             return false; // hold.1
         }
         let mut some = false;
@@ -195,10 +192,6 @@ impl Clients for Ublk {
         self.common.drain();
     }
 
-    fn hold(&mut self, _engine: &mut Engine) {
-        self.holds = true;
-    }
-
     /// The kernel has all ended requests by then. Requests that were fetched and not begun it gives to the next server (blkqueue.5).
     fn held(&mut self, engine: &mut Engine) -> Option<Report> {
         if !self.newcomers.is_empty() || !self.queues.values().all(UblkQueue::stands_still) {
@@ -210,7 +203,6 @@ impl Clients for Ublk {
     }
 
     fn serve_on(&mut self, engine: &mut Engine) {
-        self.holds = false;
         if engine.context.0 == 0 && !self.common.service.draining.load(Ordering::Acquire) {
             self.common.start();
         }

@@ -20,7 +20,7 @@ use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front};
 use crate::export::hold::Report;
 use crate::export::present::{Fate, Present};
-use crate::export::service::{Client, Exports, Missed};
+use crate::export::service::{Client, Exports};
 use crate::export::{Export, listen};
 use crate::kernel::ring::Completion;
 use crate::sync::lock;
@@ -41,9 +41,6 @@ pub(crate) struct VhostUser {
     waiting: Vec<Candidate>,
     /// When to look again at listeners, by the numbers of their exports, at which more may be.
     accept_again: BTreeMap<u64, Instant>,
-    draining: bool,
-    /// Front-ends are held, for another server or until one hands them over.
-    holds: bool,
 }
 
 impl VhostUser {
@@ -58,8 +55,6 @@ impl VhostUser {
             present: Present::new(&common.service.exports()),
             waiting: Vec::new(),
             accept_again: BTreeMap::new(),
-            draining: false,
-            holds: common.service.hold.is_on(),
             common,
         };
         front.look_at_doors(engine);
@@ -67,12 +62,12 @@ impl VhostUser {
     }
 
     fn look_at_doors(&mut self, engine: &mut Engine) {
-        if engine.context.0 != 0 || self.holds {
+        if engine.context.0 != 0 || engine.holds {
             return;
         }
         let listeners = lock(&self.common.list).clone();
         for (number, listener) in &listeners {
-            if !self.draining && !self.listeners.contains_key(number) {
+            if engine.drains.is_none() && !self.listeners.contains_key(number) {
                 self.listen(engine, Arc::clone(listener));
             }
         }
@@ -133,15 +128,15 @@ impl VhostUser {
     }
 
     /// Whether front-ends are let in by the listener of an export.
-    fn is_open(&self, export: u64) -> bool {
-        !self.draining && !self.holds && lock(&self.common.list).contains_key(&export)
+    fn is_open(&self, engine: &Engine, export: u64) -> bool {
+        engine.drains.is_none() && !engine.holds && lock(&self.common.list).contains_key(&export)
     }
 
     fn look_at_listeners_again(&mut self, engine: &mut Engine) {
         let is_due = |_: &u64, at: &mut Instant| *at <= engine.now;
         let due: Vec<_> = self.accept_again.extract_if(.., is_due).collect();
         for (export, _) in due {
-            if let Some(listener) = self.listeners.get(&export).cloned().filter(|_| self.is_open(export)) {
+            if let Some(listener) = self.listeners.get(&export).cloned().filter(|_| self.is_open(engine, export)) {
                 self.accept(engine, &listener);
             }
         }
@@ -159,7 +154,7 @@ impl VhostUser {
         let mut peer = listen::peer(fd, listener.socket.name.clone());
         listen::learn_cgroup(fd.as_fd(), &exports.access, &mut peer);
         let Some(allowed) = ask(&exports.access.of(&peer), export) else {
-            self.common.service.tell_refused(&exports, &peer, &Missed::one(&export.name));
+            self.common.service.tell_refused(&exports, &peer, std::slice::from_ref(&export.name));
             return None;
         };
         Some((Arc::clone(export), peer, allowed))
@@ -168,7 +163,7 @@ impl VhostUser {
     /// Front-ends that wait at a listener go in if it is free by now, and are refused if it was not in time.
     fn look_at_waiting(&mut self, engine: &mut Engine) {
         for waiting in std::mem::take(&mut self.waiting) {
-            if self.draining {
+            if engine.drains.is_some() {
                 continue; // closes it
             }
             if !waiting.listener.taken.swap(true, Ordering::AcqRel) {
@@ -201,10 +196,10 @@ impl VhostUser {
         let number = self.join(engine.context, &export, peer.shown.clone(), SystemTime::now());
         let request_max = self.common.service.limits.request_max.into();
         let mut device = FrontEnd::new(&export, (peer, let_in), listener, number, Socket::new(fd), request_max);
-        if self.draining {
+        if engine.drains.is_some() {
             device.end(engine);
         }
-        if self.holds {
+        if engine.holds {
             device.hold();
         }
         self.devices.insert(device);
@@ -296,7 +291,7 @@ impl Front for VhostUser {
             }
             UserData::Accept(export) => {
                 let listener = if more { self.listeners.get(&export).cloned() } else { self.listeners.remove(&export) };
-                if let Some(listener) = listener.filter(|_| self.is_open(export)) {
+                if let Some(listener) = listener.filter(|_| self.is_open(engine, export)) {
                     self.accept(engine, &listener);
                     if !more {
                         self.listen(engine, listener);
@@ -388,13 +383,13 @@ impl Front for VhostUser {
         !self.touched.is_empty()
     }
 
-    fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+    fn poll_timeout(&self, _engine: &Engine, now: Instant) -> Option<Instant> {
         let waiting = (!self.waiting.is_empty()).then(|| now + LOOK_AGAIN);
         waiting.into_iter().chain(self.accept_again.values().copied()).min()
     }
 
     fn is_over(&self, _engine: &Engine) -> bool {
-        self.draining && self.devices.is_empty() && self.listeners.is_empty()
+        self.devices.is_empty() && self.listeners.is_empty()
     }
 }
 
@@ -413,13 +408,11 @@ impl Clients for VhostUser {
     }
 
     fn drain(&mut self, engine: &mut Engine) {
-        self.draining = true;
         self.listeners.keys().for_each(|listener| engine.ring.cancel(UserData::Accept(*listener).pack()));
         self.each(|device| device.end(engine));
     }
 
     fn hold(&mut self, engine: &mut Engine) {
-        self.holds = true;
         self.listeners.keys().for_each(|listener| engine.ring.cancel(UserData::Accept(*listener).pack()));
         self.each(FrontEnd::hold);
     }
@@ -436,7 +429,6 @@ impl Clients for VhostUser {
     }
 
     fn serve_on(&mut self, engine: &mut Engine) {
-        self.holds = false;
         self.each(FrontEnd::serve_on);
         if engine.context.0 == 0 && !self.common.service.draining.load(Ordering::Acquire) {
             self.common.are_ours();

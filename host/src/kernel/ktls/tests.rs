@@ -305,7 +305,7 @@ fn the_kernel_of_this_machine_goes_on_where_rustls_was() {
                 false => stream.conn.send_close_notify(),
             }
             stream.flush().unwrap();
-            let _ = stream.sock.read(&mut heard); // the other side ends it
+            assert_eq!(stream.read(&mut heard).unwrap(), 0, "the other side says goodbye, and ends it");
         });
         let mut socket = listener.accept().unwrap().0;
         let mut session = ServerConnection::new(server).unwrap();
@@ -324,6 +324,7 @@ fn the_kernel_of_this_machine_goes_on_where_rustls_was() {
             (ended, notice(&socket).unwrap()),
             (Some(libc::EIO), if changes_keys { Notice::KeyUpdate } else { Notice::Goodbye })
         );
+        say_goodbye(&socket).unwrap();
         drop(socket);
         ends.join().unwrap();
     }

@@ -12,6 +12,7 @@
 //! answers.4  An answer ends: a chunk brings data, runs or the end, and the rest are bounded ([`Answers::SAYS_NOTHING`]).
 
 use fairlift_core::Errno;
+use slab::Slab;
 
 use super::super::bytes::Take;
 use super::{
@@ -50,9 +51,8 @@ pub trait Sink {
     fn ended(&mut self, slot: usize, result: Result<(), Errno>);
 }
 
-/// The server does not keep to the protocol: how, for the log.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Violation(pub String);
+/// How a server does not keep to the protocol, for the log.
+pub type Violation = String;
 
 /// The requests that a server has not answered, and where in its answers we are.
 #[derive(Debug)]
@@ -61,8 +61,8 @@ pub struct Answers {
     structured: bool,
     /// The number of `base:allocation`.
     context: Option<u32>,
-    slots: Vec<Option<Open>>,
-    free: Vec<usize>,
+    /// `None`: it has ended.
+    slots: Slab<Option<Open>>,
     made: u64,
     state: State,
 }
@@ -102,10 +102,6 @@ enum Content {
     Text,
 }
 
-fn violation<T>(says: String) -> Result<T, Violation> {
-    Err(Violation(says))
-}
-
 impl Answers {
     /// How many chunks of an answer may bring less than 512 bytes. Chosen: an error for each of several places, and some
     /// data in odd pieces.
@@ -114,19 +110,17 @@ impl Answers {
     /// Nothing was asked.
     #[must_use]
     pub fn new(structured: bool, context: Option<u32>) -> Self {
-        Self { structured, context, slots: Vec::new(), free: Vec::new(), made: 0, state: State::Head }
+        Self { structured, context, slots: Slab::new(), made: 0, state: State::Head }
     }
 
     /// Takes note of a request: its slot, and the cookie that it is to be sent with.
     pub fn ask(&mut self, awaited: Awaited) -> (usize, u64) {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
+        let entry = self.slots.vacant_entry();
+        let slot = entry.key();
         self.made += 1;
         let cookie = self.made << 16 | (slot as u64 & 0xffff);
         let (came, answered, has_status, error, chunks) = Default::default();
-        self.slots[slot] = Some(Open { cookie, awaited, came, answered, has_status, error, chunks });
+        entry.insert(Some(Open { cookie, awaited, came, answered, has_status, error, chunks }));
         (slot, cookie)
     }
 
@@ -135,14 +129,13 @@ impl Answers {
     /// # Panics
     /// If it has not.
     pub fn give_back(&mut self, slot: usize) {
-        assert!(self.slots[slot].is_none(), "slot {slot} is given back and has not ended");
-        self.free.push(slot);
+        assert!(self.slots.remove(slot).is_none(), "slot {slot} is given back and has not ended");
     }
 
     /// How many slots are in use.
     #[must_use]
     pub fn open(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len()
     }
 
     /// The read that the next bytes belong to: its slot, their first byte, and their number. They may be put there directly, and are
@@ -190,7 +183,7 @@ impl Answers {
         loop {
             let rest = &bytes[used..];
             match self.state {
-                State::Over => return violation("it broke the protocol before".into()),
+                State::Over => return Err("it broke the protocol before".into()),
                 State::Chunk { slot, left, has, .. } => {
                     let mut part = left.min(rest.len() as u64);
                     match has {
@@ -233,7 +226,7 @@ impl Answers {
                 let used = self.chunk(flags, kind, cookie, len, head, sink)?;
                 Ok(used.map_or(0, |used| 20 + used))
             }
-            Some(other) => violation(format!("an answer starts with {other:#010x}")),
+            Some(other) => Err(format!("an answer starts with {other:#010x}")),
         }
     }
 
@@ -242,7 +235,7 @@ impl Answers {
         let slot = (cookie & 0xffff) as usize;
         match self.slots.get(slot) {
             Some(Some(open)) if open.cookie == cookie => Ok(slot),
-            _ => violation(format!("an answer to {cookie:#x}, which was not asked or was answered")),
+            _ => Err(format!("an answer to {cookie:#x}, which was not asked or was answered")),
         }
     }
 
@@ -255,12 +248,12 @@ impl Answers {
         let structured = self.structured;
         let open = self.open_at(slot);
         if open.chunks > 0 {
-            return violation("an answer of chunks ends with a simple one".into());
+            return Err("an answer of chunks ends with a simple one".into());
         }
         match (open.awaited, error) {
             // "Simple reply message": not for a read where structured replies were negotiated.
-            (Awaited::Read { .. }, _) if structured => violation("a read was answered by a simple reply".into()),
-            (Awaited::Status { .. }, 0) => violation("a block status was answered without any".into()),
+            (Awaited::Read { .. }, _) if structured => Err("a read was answered by a simple reply".into()),
+            (Awaited::Status { .. }, 0) => Err("a block status was answered without any".into()),
             (Awaited::Read { len, .. }, 0) => {
                 open.came.push((0, len));
                 self.state = State::Chunk { slot, left: len, last: true, has: Content::Data(0) };
@@ -288,21 +281,21 @@ impl Answers {
         let open = self.open_at(slot);
         let awaited = open.awaited;
         match (kind, awaited) {
-            (CHUNK_NONE, _) if len != 0 || !last => violation("a chunk of nothing that does not end its answer".into()),
+            (CHUNK_NONE, _) if len != 0 || !last => Err("a chunk of nothing that does not end its answer".into()),
             (CHUNK_NONE, _) => {
                 self.chunk_ended(slot, true, sink)?;
                 Ok(Some(0))
             }
             (CHUNK_OFFSET_DATA, Awaited::Read { at, .. }) => {
                 let Some(offset) = rest.u64() else { return Ok(None) };
-                let Some(bytes) = len.checked_sub(8) else { return violation("a chunk of data has no place".into()) };
+                let Some(bytes) = len.checked_sub(8) else { return Err("a chunk of data has no place".into()) };
                 let from = open.comes(offset, at, bytes)?;
                 self.state = State::Chunk { slot, left: bytes, last, has: Content::Data(from) };
                 Ok(Some(8))
             }
             (CHUNK_OFFSET_HOLE, Awaited::Read { at, .. }) => {
                 if len != 12 {
-                    return violation(format!("a hole is told in {len} bytes"));
+                    return Err(format!("a hole is told in {len} bytes"));
                 }
                 let (Some(offset), Some(bytes)) = (rest.u64(), rest.u32()) else { return Ok(None) };
                 let bytes = u64::from(bytes);
@@ -314,10 +307,10 @@ impl Answers {
             (CHUNK_BLOCK_STATUS, Awaited::Status { .. }) => {
                 let Some(id) = rest.u32() else { return Ok(None) };
                 if len < 12 || (len - 4) % 8 != 0 {
-                    return violation(format!("a block status of {len} bytes"));
+                    return Err(format!("a block status of {len} bytes"));
                 }
                 if context != Some(id) || std::mem::replace(&mut open.has_status, true) {
-                    return violation("a block status of another context, or a second one".into());
+                    return Err("a block status of another context, or a second one".into());
                 }
                 self.state = State::Chunk { slot, left: len - 4, last, has: Content::Runs };
                 Ok(Some(4))
@@ -325,14 +318,14 @@ impl Answers {
             (kind, _) if kind & CHUNK_IS_ERROR != 0 => {
                 let Some(error) = rest.u32() else { return Ok(None) };
                 if len < 6 || error == 0 {
-                    return violation("an error that is none".into());
+                    return Err("an error that is none".into());
                 }
                 open.error.get_or_insert(errno(error));
                 open.counts(0)?;
                 self.state = State::Chunk { slot, left: len - 4, last, has: Content::Text };
                 Ok(Some(4))
             }
-            (kind, awaited) => violation(format!("a chunk of kind {kind} as answer to {awaited:?}")),
+            (kind, awaited) => Err(format!("a chunk of kind {kind} as answer to {awaited:?}")),
         }
     }
 
@@ -342,7 +335,7 @@ impl Answers {
         let open = self.open_at(slot);
         let Awaited::Status { len: awaited } = open.awaited else { unreachable!("runs are of a block status") };
         if len == 0 {
-            return violation("a run of nothing".into());
+            return Err("a run of nothing".into());
         }
         // The last run may go on behind what was asked; others are not of interest.
         let within = len.min(awaited - open.answered);
@@ -364,11 +357,11 @@ impl Answers {
             // answers.2
             (None, Awaited::Read { len, .. }) if open.came.iter().map(|(from, end)| end - from).sum::<u64>() != len => {
                 sink.ended(slot, Err(Errno::EIO));
-                return violation("a read was said to be done, and not all of it came".into());
+                return Err("a read was said to be done, and not all of it came".into());
             }
             (None, Awaited::Status { .. }) if open.answered == 0 => {
                 sink.ended(slot, Err(Errno::EIO));
-                return violation("a block status was said to be done, and nothing was told".into());
+                return Err("a block status was said to be done, and nothing was told".into());
             }
             (None, _) => Ok(()),
         };
@@ -383,12 +376,12 @@ impl Open {
         let Awaited::Read { len, .. } = self.awaited else { unreachable!("data is of a read") };
         let within = offset.checked_sub(start).filter(|from| from.checked_add(bytes).is_some_and(|end| end <= len));
         let Some(from) = within.filter(|_| bytes > 0) else {
-            return violation(format!("{bytes} bytes at {offset} as answer to a read of {len} at {start}"));
+            return Err(format!("{bytes} bytes at {offset} as answer to a read of {len} at {start}"));
         };
         self.counts(bytes)?;
         let (place, end) = (self.came.partition_point(|(_, end)| *end <= from), from + bytes);
         if self.came.get(place).is_some_and(|next| next.0 < end) {
-            return violation(format!("bytes {from} to {end} of a read came twice"));
+            return Err(format!("bytes {from} to {end} of a read came twice"));
         }
         self.came.insert(place, (from, end));
         Ok(from)
@@ -402,7 +395,7 @@ impl Open {
             Awaited::Status { .. } | Awaited::Other => Answers::SAYS_NOTHING,
         };
         if self.chunks > most {
-            return violation(format!("more than {most} chunks as one answer, the last of {bytes} bytes"));
+            return Err(format!("more than {most} chunks as one answer, the last of {bytes} bytes"));
         }
         Ok(())
     }
@@ -524,7 +517,7 @@ mod tests {
         ] {
             let (mut answers, _) = reading();
             let (news, result) = feed(&mut answers, &bytes, usize::MAX);
-            let violation = result.expect_err(says).0;
+            let violation = result.expect_err(says);
             assert!(violation.contains(says), "{violation}: {says}");
             assert!(news.ended.iter().all(|(_, result)| result.is_err() || says == "was answered"), "{says}");
             assert!(answers.receive(&[], &mut told_nothing()).is_err(), "nothing more is taken");

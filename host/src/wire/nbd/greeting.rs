@@ -85,6 +85,8 @@ enum State {
     Over,
 }
 
+const PLAIN_TEXT: &str = "sends plain text where TLS was to begin";
+
 /// The protocol's name for allocation.
 const CONTEXT_NAME: &[u8] = b"base:allocation";
 
@@ -117,63 +119,49 @@ impl Greeting {
         let mut used = 0;
         loop {
             let rest = &bytes[used..];
-            let (took, step) = match self.state {
-                State::Hello => match self.hello(rest, out)? {
-                    0 => return Ok((used, Progress::NeedMore)),
-                    took => (took, Progress::NeedMore),
+            let taken = match self.state {
+                State::Hello => self.hello(rest, out)?,
+                State::Option(option) => self.reply(option, rest, out)?,
+                State::Old => match rest.get(..if self.no_zeroes { 10 } else { 134 }) {
+                    None => None,
+                    Some(data) => {
+                        self.size_and_flags_told = size_and_flags(Take(data));
+                        Some((data.len(), self.offer()?))
+                    }
                 },
-                State::Option(option) => match self.reply(option, rest, out)? {
-                    None => return Ok((used, Progress::NeedMore)),
-                    Some(took) => took,
-                },
-                State::Old => {
-                    let len = if self.no_zeroes { 10 } else { 134 };
-                    let Some(data) = rest.get(..len) else { return Ok((used, Progress::NeedMore)) };
-                    self.size_and_flags_told = size_and_flags(Take(data));
-                    (len, self.offer()?)
-                }
-                State::Tls if rest.is_empty() => return Ok((used, Progress::NeedMore)),
-                State::Tls => return Err("sends plain text where TLS was to begin".into()), // greeting.3
-                State::Over => return Ok((used, Progress::NeedMore)),
+                State::Tls if !rest.is_empty() => return Err(PLAIN_TEXT.into()), // greeting.3
+                State::Tls | State::Over => None,
             };
+            let Some((took, step)) = taken else { return Ok((used, Progress::NeedMore)) };
             used += took;
             match step {
                 Progress::NeedMore => {}
-                Progress::StartTls if used < bytes.len() => {
-                    return Err("sends plain text where TLS was to begin".into());
-                }
+                Progress::StartTls if used < bytes.len() => return Err(PLAIN_TEXT.into()),
                 step => return Ok((used, step)),
             }
         }
     }
 
-    fn hello(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, String> {
+    /// The server's greeting; its length and the next step, `None` if it is not there whole.
+    fn hello(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Option<(usize, Progress)>, String> {
         let mut hello = Take(bytes);
-        let Some(magic) = hello.u64() else { return Ok(0) };
+        let Some(magic) = hello.u64() else { return Ok(None) };
         if magic != MAGIC {
             return Err("does not speak NBD".into());
         }
-        let (Some(magic), Some(flags)) = (hello.u64(), hello.u16()) else { return Ok(0) };
+        let (Some(magic), Some(flags)) = (hello.u64(), hello.u16()) else { return Ok(None) };
         if magic != OPTION_MAGIC || flags & FLAG_FIXED_NEWSTYLE == 0 {
             return Err("speaks an old kind of NBD; fixed newstyle is needed".into());
         }
         self.no_zeroes = flags & FLAG_NO_ZEROES != 0;
-        let mine = CLIENT_FIXED_NEWSTYLE | if self.no_zeroes { CLIENT_NO_ZEROES } else { 0 };
-        out.u32(mine);
-        let first = if self.wants_tls { OPT_STARTTLS } else { OPT_STRUCTURED_REPLY };
-        self.ask(first, &[], out);
-        Ok(18)
+        out.u32(CLIENT_FIXED_NEWSTYLE | if self.no_zeroes { CLIENT_NO_ZEROES } else { 0 });
+        self.ask(if self.wants_tls { OPT_STARTTLS } else { OPT_STRUCTURED_REPLY }, &[], out);
+        Ok(Some((18, Progress::NeedMore)))
     }
 
     fn ask(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) {
         out.u64(OPTION_MAGIC).u32(option).string(data);
         (self.state, self.replies) = (State::Option(option), 0);
-    }
-
-    fn ask_for_status(&mut self, out: &mut Vec<u8>) {
-        let mut data = Vec::new();
-        data.string(self.export.as_bytes()).u32(1).string(CONTEXT_NAME);
-        self.ask(OPT_SET_META_CONTEXT, &data, out);
     }
 
     fn ask_for_export(&mut self, out: &mut Vec<u8>) {
@@ -244,7 +232,9 @@ impl Greeting {
             }
             OPT_STRUCTURED_REPLY => {
                 self.structured = true;
-                self.ask_for_status(out);
+                let mut data = Vec::new();
+                data.string(self.export.as_bytes()).u32(1).string(CONTEXT_NAME);
+                self.ask(OPT_SET_META_CONTEXT, &data, out);
             }
             OPT_GO => return self.offer(),
             _ => self.ask_for_export(out),

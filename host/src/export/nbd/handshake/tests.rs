@@ -1,5 +1,7 @@
 //! Negotiations as transcripts, one sentence each.
 
+use fairlift_core::record::Record;
+
 use super::*;
 
 #[path = "../../../../tests/two_exports/mod.rs"]
@@ -434,6 +436,27 @@ fn plain_text_after_starttls_is_not_used() {
     assert!(used == 0 && heard.is_empty() && matches!(step, Advance::Close(_)), "{step:?}");
 }
 
+/// The same at another server.
+fn handed_over(server: &Handshake) -> Handshake {
+    assert!(!server.begins_tls());
+    let mut says = Record::default();
+    says.put("negotiation", server);
+    Record::parse(&says.to_string()).unwrap().need("negotiation").unwrap()
+}
+
+/// An older server says so of a negotiation whose option of 70,000 bytes it passes over.
+#[test]
+fn a_negotiation_is_handed_over_as_ever() {
+    let says = r#"{"negotiation":{"awaits":"skip","bytes":99,"failed":false,"skip":70000,"tls":"optional","options":3,"no_zeroes":true,
+        "structured":true,"extended":false,"allocation":true,"changes":false,"chosen_for":"disk"}}"#;
+    let mut server: Handshake = Record::parse(says).unwrap().need("negotiation").unwrap();
+    let mut heard = vec![];
+    let rest = [vec![0; 70_000], option_bytes(OPT_GO, &[&go("disk", &[])])].concat();
+    let (used, step) = server.receive(&rest, &Two, &mut heard);
+    let Advance::Ready(session) = step else { panic!("{step:?}") };
+    assert!(used == rest.len() && session.structured && session.contexts.allocation && server.options == 4);
+}
+
 /// With an option that is passed over, one that is answered at length, and the choice of an export.
 #[test]
 fn wherever_another_server_goes_on_with_a_negotiation_it_is_the_same() {
@@ -457,8 +480,7 @@ fn wherever_another_server_goes_on_with_a_negotiation_it_is_the_same() {
             let (used, next) = server.receive(&input, &Two, &mut heard);
             input.drain(..used);
             (from, step) = (end, next);
-            let held = server.held().expect("nothing is encrypted").to_string();
-            server = Handshake::resume(&mut Record::parse(&held).unwrap()).unwrap();
+            server = handed_over(&server);
         }
         (heard, step, input)
     };
@@ -477,13 +499,23 @@ fn wherever_another_server_goes_on_with_a_negotiation_it_is_the_same() {
 #[test]
 fn what_another_server_says_of_a_negotiation_is_not_believed_blindly() {
     let mut heard = vec![];
-    let held = Handshake::new(Tls::Off, &mut heard).held().unwrap();
-    for (part, value) in [("awaits", "tls"), ("tls", "maybe"), ("skip", "much"), ("options", "")] {
-        let mut held = held.clone();
-        held.put(part, &value);
-        assert_eq!(Handshake::resume(&mut held).unwrap_err().part, part);
+    let mut says = Record::default();
+    says.put("negotiation", &Handshake::new(Tls::Off, &mut heard));
+    let negotiation: Record = says.take("negotiation").unwrap().unwrap();
+    for (part, value, why) in [
+        ("awaits", "tls", "`tls`, expected one of `flags`, `option`, `skip`"),
+        ("tls", "maybe", "`maybe`, expected one of `off`, `optional`, `required`"),
+        ("skip", "much", "\"much\", expected u32"),
+        ("options", "", "\"\", expected u32"),
+    ] {
+        let mut negotiation = negotiation.clone();
+        negotiation.put(part, &value);
+        says.put("negotiation", &negotiation);
+        let unreadable = says.take::<Handshake>("negotiation").unwrap_err();
+        assert!(unreadable.part == "negotiation" && unreadable.why.contains(why), "{unreadable}");
     }
-    assert!(Handshake::resume(&mut Record::default()).is_err());
+    says.put("negotiation", &Record::default());
+    assert!(says.take::<Handshake>("negotiation").is_err());
 }
 
 /// handshake.3: a client that is encrypted is told everything by another server too, and one that is about to be does not go over.
@@ -491,10 +523,9 @@ fn what_another_server_says_of_a_negotiation_is_not_believed_blindly() {
 fn a_client_that_was_encrypted_before_is_so_at_another_server() {
     let mut client = talk(Tls::Required);
     client.option(OPT_STARTTLS, &[]).hears(OPT_STARTTLS, &[REP_ACK]);
-    assert!(client.server.held().is_none());
+    assert!(client.server.begins_tls());
     client.server.tls_established();
-    let held = client.server.held().unwrap().to_string();
-    client.server = Handshake::resume(&mut Record::parse(&held).unwrap()).unwrap();
+    client.server = handed_over(&client.server);
     client.option(OPT_STARTTLS, &[]).hears(OPT_STARTTLS, &[REP_ERR_INVALID]);
     client.option(OPT_GO, &[&go("disk", &[])]).session();
 }

@@ -4,22 +4,14 @@ use fairlift_core::record::Record;
 
 use super::super::proto::{self, Command as Verb};
 use super::super::service::{Common, UserData};
-use super::{Connection, Phase, Receiving, Serving, Stranger};
+use super::stranger::Negotiation;
+use super::{Connection, Phase, Receiving, Serving};
 use crate::disk::engine::Engine;
-use crate::export::hold::{Halt, HeldClient};
+use crate::export::hold::HeldClient;
 
 impl Connection {
-    pub(super) fn is_held(&self) -> bool {
-        self.held != Halt::No
-    }
-
-    /// Takes nothing from the client any more (hold.1). A client that another server has handed over is sent nothing either, yet.
-    /// `by_kernel`: the kernel would take the keys of a connection with TLS (hold.4).
+    /// Takes nothing from the client any more (hold.1). `by_kernel`: the kernel would take the keys of a connection with TLS (hold.4).
     pub(crate) fn hold(&mut self, engine: &mut Engine, by_kernel: bool) {
-        if self.is_held() {
-            return;
-        }
-        self.held = Halt::Ends;
         self.hold_keys(engine, by_kernel);
         if self.receive_armed {
             engine.ring.cancel(UserData::Receive(self.number).pack());
@@ -28,7 +20,7 @@ impl Connection {
 
     /// Goes on with the client, which may have waited for long: that is not held against it.
     pub(crate) fn serve_on(&mut self, engine: &mut Engine, common: &mut Common) {
-        self.held = Halt::No;
+        self.stands_still = false;
         (self.progress, self.received) = (engine.now, engine.now);
         self.go_on(engine, common);
     }
@@ -44,11 +36,11 @@ impl Connection {
         if self.has_keys() && !(self.sending.is_empty() && self.out.is_empty()) {
             return false;
         }
-        if self.held == Halt::Ends {
+        if !self.stands_still {
             if !self.give_keys(engine, common) {
                 return false;
             }
-            self.held = Halt::StandsStill;
+            self.stands_still = true;
             if self.is_sending() {
                 engine.ring.cancel(UserData::Send(self.number).pack());
             }
@@ -58,7 +50,7 @@ impl Connection {
 
     /// Its state while it stands still: a copy (hold.2). `None`: it is closed with this server (hold.4).
     pub(crate) fn held(&self, engine: &Engine, common: &Common) -> Result<Option<HeldClient>, String> {
-        let fail = |why: &str| Err(format!("client {}: {why}", self.peer.shown));
+        let fail = |why: String| Err(format!("client {}: {why}", self.peer.shown));
         if self.has_keys() {
             return Ok(None);
         }
@@ -71,11 +63,11 @@ impl Connection {
         }
         match &self.phase {
             Phase::Negotiating(handshake) => {
-                let Some(mut negotiation) = handshake.held() else { return fail("it is about to be encrypted") };
-                let Stranger { bytes, failed, .. } = self.stranger.unwrap_or_default();
-                negotiation.put("bytes", &bytes);
-                negotiation.put("failed", &failed);
-                says.put("negotiation", &negotiation);
+                if handshake.begins_tls() {
+                    return fail("it is about to be encrypted".into());
+                }
+                let stranger = self.stranger.unwrap_or_default();
+                says.put("negotiation", &Negotiation { handshake, stranger });
             }
             Phase::Serving(Serving { export, session, .. }) => {
                 says.put("export", &export.name);
@@ -99,8 +91,10 @@ impl Connection {
         says.put("replies", &replies.len());
         bytes.extend_from_slice(&replies);
         says.put("leaves", &!self.reading);
-        let socket = self.fd.try_clone().map_err(|error| format!("client {}: {error}", self.peer.shown))?;
-        Ok(Some(HeldClient { descriptors: vec![socket], says, bytes }))
+        match self.fd.try_clone() {
+            Ok(socket) => Ok(Some(HeldClient { descriptors: vec![socket], says, bytes })),
+            Err(error) => fail(error.to_string()),
+        }
     }
 
     /// A write whose payload has come in part, as the client has sent it.
@@ -108,10 +102,7 @@ impl Connection {
         let header = &common.commands[number].header;
         debug_assert_eq!(header.command, Verb::Write, "only a write has a payload");
         let mut bytes = Vec::with_capacity(proto::EXTENDED_REQUEST_LEN + got);
-        match &self.phase {
-            Phase::Serving(serving) if serving.session.extended => proto::encode_extended_request(&mut bytes, header),
-            _ => proto::encode_request(&mut bytes, header),
-        }
+        proto::encode_request(&mut bytes, self.session().extended, header);
         bytes.extend_from_slice(&engine.memory(number).bytes()[..got]);
         bytes
     }

@@ -13,7 +13,6 @@ use crate::device;
 use crate::device::lane::Map;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
-use crate::export::hold::Halt;
 use crate::kernel::call::{Call, advance};
 use crate::kernel::ticket::Memory;
 use crate::outcome::errno;
@@ -95,7 +94,7 @@ impl Connection {
             Outcome::Done if op == Op::Read => {
                 let &Session { structured, extended, .. } = self.session();
                 let chunks = structured || extended;
-                if chunks && is_zero(engine.memory(number).bytes()) {
+                if chunks && device::is_zero(engine.memory(number).bytes()) {
                     self.out.heads.extend_from_slice(&proto::offset_hole(extended, cookie, offset, len));
                     return self.release(engine, number);
                 }
@@ -220,7 +219,7 @@ impl Connection {
     }
 
     pub(super) fn arm_send(&mut self, engine: &mut Engine) {
-        if self.is_sending() || self.held == Halt::StandsStill {
+        if self.is_sending() || self.stands_still {
             return;
         }
         let unfinished = self.sent.as_ref().is_some_and(|sent| sent.next < sent.iovecs.len());
@@ -333,14 +332,6 @@ impl Connection {
             self.release(engine, command);
         }
         self.sending.payloads = payloads;
-    }
-}
-
-/// Whether all bytes are zero: data shows by its first ones, as a rule.
-fn is_zero(bytes: &[u8]) -> bool {
-    match bytes.split_first_chunk::<16>() {
-        Some((first, rest)) => u128::from_ne_bytes(*first) == 0 && *rest == bytes[..rest.len()],
-        None => bytes.iter().all(|byte| *byte == 0),
     }
 }
 

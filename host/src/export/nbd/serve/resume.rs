@@ -1,16 +1,18 @@
 //! A connection that another server has handed over: it is held against what is served here, and goes on where it was.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fairlift_core::record::{Record, Unreadable};
+use fairlift_core::record::Record;
 
 use super::super::handshake::{Contexts, Handshake, Session};
 use super::super::service::Common;
-use super::{Connection, Phase, Receiving, Replies, Serving, Stranger};
+use super::stranger::Negotiation;
+use super::{Connection, Phase, Receiving, Replies, Serving};
 use crate::access::{Entry, Peer};
 use crate::disk::engine::Engine;
-use crate::export::hold::{Halt, HeldClient};
+use crate::export::hold::HeldClient;
 use crate::export::service::{Encryption, Exports, Service};
 use crate::export::{Export, narrowed};
 use crate::kernel::ktls::ByKernel;
@@ -20,41 +22,49 @@ pub(crate) type Resume = Box<dyn FnOnce(&mut Engine, &mut Common, usize) -> Conn
 
 /// How far a client had come.
 enum Came {
-    /// With it what it has sent so far, in bytes, and whether anything about it was wrong.
-    Negotiating(Box<Handshake>, (u64, bool)),
+    Negotiating(Negotiation<Box<Handshake>>),
     Serving(Arc<Export>, Entry, Session),
 }
 
 impl Connection {
     /// Reads another server's report of a client; with it since when it is here. Unknown keys are reported.
     pub(crate) fn resume(held: HeldClient, service: &Service) -> Result<(SystemTime, Resume), String> {
-        let HeldClient { descriptors, mut says, bytes: mut input } = held;
+        let HeldClient { descriptors, mut says, bytes } = held;
         let fd = HeldClient::only(descriptors)?;
         let exports = service.exports();
         let (mut peer, since) = HeldClient::take_peer(&mut says, &fd, &exports.access)?;
         // A certificate that cannot be read is no small loss: the client's rights hang on it, and whether it is revoked.
         peer.certificate = says.take("certificate")?.flatten();
-        let fail = |why: String| format!("client {}: {why}", peer.shown);
-        let came = came(&mut says, &peer, &exports).map_err(fail)?;
-        let unreadable = |why: Unreadable| fail(why.to_string());
-        let (of_input, of_replies): (usize, usize) =
-            (says.need("input").map_err(unreadable)?, says.need("replies").map_err(unreadable)?);
+        let client = peer.shown.clone();
+        let resume = Self::read(fd, peer, says, bytes, &exports).map_err(|why| format!("client {client}: {why}"))?;
+        Ok((since, resume))
+    }
+
+    fn read(
+        fd: OwnedFd,
+        peer: Peer,
+        mut says: Record,
+        mut input: Vec<u8>,
+        exports: &Exports,
+    ) -> Result<Resume, String> {
+        let came = came(&mut says, &peer, exports)?;
+        let (of_input, of_replies): (usize, usize) = (says.need("input")?, says.need("replies")?);
         if of_input.checked_add(of_replies) != Some(input.len()) {
-            return Err(fail(format!("{} bytes came with it, not {of_input} and {of_replies}", input.len())));
+            return Err(format!("{} bytes came with it, not {of_input} and {of_replies}", input.len()));
         }
         let replies = input.split_off(of_input);
-        let by_kernel: Option<ByKernel> = says.take("tls").map_err(unreadable)?;
-        let skip = says.take("skip").map_err(unreadable)?.unwrap_or(0);
-        let leaves: bool = says.need("leaves").map_err(unreadable)?;
+        let by_kernel: Option<ByKernel> = says.take("tls")?;
+        let skip = says.take("skip")?.unwrap_or(0);
+        let leaves: bool = says.need("leaves")?;
         for part in says.rest() {
             tracing::warn!(client = peer.shown, part, "the previous server sent an unknown field, which is ignored");
         }
-        let resume = move |engine: &mut Engine, common: &mut Common, number| {
+        Ok(Box::new(move |engine, common, number| {
             let mut connection = Self::new(fd, peer, number, crate::config::Tls::Off, engine.now);
             connection.out = Replies { heads: replies, ..Replies::default() };
             connection.input = input;
             connection.reading = !leaves;
-            connection.held = Halt::StandsStill;
+            connection.stands_still = true;
             connection.by_kernel = by_kernel;
             if by_kernel.is_some() {
                 connection.unsent.is_encrypted_by(Encryption::Kernel);
@@ -63,9 +73,9 @@ impl Connection {
                 connection.receiving = Receiving::Refused { left: skip };
             }
             match came {
-                Came::Negotiating(handshake, (bytes, failed)) => {
+                Came::Negotiating(Negotiation { handshake, stranger }) => {
                     let is_counted = common.service.gate.enter(engine.now, &connection.peer);
-                    connection.stranger = is_counted.then_some(Stranger { bytes, failed });
+                    connection.stranger = is_counted.then_some(stranger);
                     connection.phase = Phase::Negotiating(handshake);
                 }
                 Came::Serving(export, entry, session) => {
@@ -77,16 +87,14 @@ impl Connection {
                 }
             }
             connection
-        };
-        Ok((since, Box::new(resume)))
+        }))
     }
 }
 
 /// A client that negotiates, or is at an export, which it is let in to again (access.5).
 fn came(says: &mut Record, peer: &Peer, exports: &Exports) -> Result<Came, String> {
-    if let Some(mut negotiation) = says.take("negotiation")? {
-        let handshake = Box::new(Handshake::resume(&mut negotiation)?);
-        return Ok(Came::Negotiating(handshake, (negotiation.need("bytes")?, negotiation.need("failed")?)));
+    if let Some(negotiation) = says.take("negotiation")? {
+        return Ok(Came::Negotiating(negotiation));
     }
     let (structured, extended) = (says.need("structured")?, says.need("extended")?);
     let contexts = Contexts { allocation: says.need("allocation")?, changes: says.need("changes")? };

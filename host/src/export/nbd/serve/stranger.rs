@@ -1,16 +1,26 @@
 //! A client until it opens an export: what it sends, and how its negotiation ends at the [gate](crate::access::Gate).
 
 use fairlift_core::Instant;
+use serde::{Deserialize, Serialize};
 
 use super::super::service::Common;
 use super::Connection;
 use crate::access::{Gate, Visit, Why};
 
 /// The marks against a client that has not opened an export yet.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Stranger {
     pub(super) bytes: u64,
     pub(super) failed: bool,
+}
+
+/// A client that negotiates, for another server.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Negotiation<H> {
+    #[serde(flatten)]
+    pub(super) handshake: H,
+    #[serde(flatten)]
+    pub(super) stranger: Stranger,
 }
 
 impl Connection {

@@ -6,8 +6,8 @@
 //! keys.2  The kernel has them for good. If another server does not take over after all, this one goes on by the kernel as that one would have.
 //! keys.3  The kernel's records are counted (ktls.3), and the connection ends before a key has encrypted too many. It ends when the client
 //!         wants other keys, too. The client connects again.
-//! keys.4  A connection that is over is ended in order, unless it was broken off or the kernel has its keys: its client knows then that no
-//!         request of it will be done any more, and may ask again.
+//! keys.4  A connection that is over is ended in order, unless it was broken off: its client knows then that no request of it will be done any
+//!         more, and may ask again.
 
 use std::io::{Read as _, Write as _};
 
@@ -124,7 +124,7 @@ impl Connection {
             Ok((plain, over)) => {
                 self.take_plain(engine, common, &plain);
                 self.tls.iter_mut().for_each(|tls| tls.is_over |= over);
-                self.heed_goodbye();
+                self.heed_goodbye(engine);
             }
             Err(error) => {
                 tracing::debug!(connection = self.number, %error, "TLS failed");
@@ -135,9 +135,9 @@ impl Connection {
     }
 
     /// Reads no more from a client that has said goodbye, once all that it sent before is used.
-    pub(super) fn heed_goodbye(&mut self) {
+    pub(super) fn heed_goodbye(&mut self, engine: &Engine) {
         let is_over = self.tls.as_ref().is_some_and(|tls| tls.is_over);
-        self.reading &= !is_over || self.held_back.is_some() || self.is_held();
+        self.reading &= !is_over || self.held_back.is_some() || engine.holds;
     }
 
     /// With TLS: turns the replies that wait into one encrypted head. The payloads are held until it is sent, so that it counts
@@ -253,7 +253,13 @@ impl Connection {
 
     /// Ends TLS, if the socket takes that at once (keys.4).
     pub(super) fn say_goodbye(&mut self) {
-        let Some(Tls { session: tls, .. }) = self.tls.as_deref_mut().filter(|_| !self.broken) else { return };
+        if self.broken {
+            return;
+        }
+        if self.by_kernel.is_some() {
+            let _ = ktls::say_goodbye(&self.fd);
+        }
+        let Some(Tls { session: tls, .. }) = self.tls.as_deref_mut() else { return };
         let mut bytes = Vec::new();
         tls.send_close_notify();
         while tls.wants_write() {
