@@ -1,9 +1,9 @@
 //! Another server goes on where this one was: by what one scheduler hands to the other as text.
 
+use fairlift_core::GroupId;
 use fairlift_core::record::Record;
 use fairlift_core::sched::traits::*;
 use fairlift_core::time::{ms, secs, us};
-use fairlift_core::{GroupId, Instant};
 
 use crate::sim::{DISK, GROWING, Sim};
 

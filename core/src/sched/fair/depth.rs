@@ -683,10 +683,10 @@ mod tests {
     /// fair.10: it had a speed of zero, and so had all depths.
     #[test]
     fn a_device_that_takes_fewer_than_any_known_depth_has_a_speed() {
-        let mut load = Load::new(DISK, 25, 256);
-        load.fill(false);
-        load.depth.set_most(1);
-        assert!(load.depth.at(0) > 0.0 && load.depth.does(1.0).1 == 1.0);
+        let mut depth = Depth::new(20);
+        depth.place(5.0, 5.0);
+        depth.set_most(1);
+        assert!(depth.at(0) > 0.0 && depth.does(1.0).1 == 1.0, "{} at one", depth.at(0));
     }
 
     /// depth.5: between the rungs that are known, and not below where the disk's speed bends.
