@@ -76,14 +76,12 @@ impl Handle {
         let is_flushed = || disk.is_flushed(&device).map_err(refused);
         is_flushed()?;
         let now = shared.freeze(&*device, &own).map_err(refused)?;
-        // From here on the file is ours, to be taken away if there is no fork after all.
-        let is_ours = now.base == own.clone().into() || !is_ephemeral && shared.makes(&own);
+        let is_copy = now.base == own.clone().into();
         let made = forks.forked(now, own.clone(), is_ephemeral);
         // Once more: the kernel tells an error once, and may have told it to a client meanwhile.
-        let added = is_flushed().and_then(|()| self.change(|edit| add(edit, made.clone()), version, false));
+        let added = is_flushed().and_then(|()| self.change(|edit| add(edit, made), version, false));
         added.inspect_err(|_| {
-            let is_served = || shared.live().state().config.exports.iter().any(|export| export.backing == made);
-            if is_ours && !is_served() {
+            if is_copy {
                 let _ = std::fs::remove_file(&own);
             }
         })
@@ -99,12 +97,6 @@ impl Shared {
             Err(error) => Err(format!("its fork's file {}: {error}", own.display())),
             Ok(_) => Err(format!("its fork's file {} exists already; give another file (top=PATH)", own.display())),
         }
-    }
-
-    /// Makes the file of a fork, empty; whether there was none.
-    fn makes(&self, own: &Path) -> bool {
-        let roots = self.live().roots.clone();
-        roots.place(own).is_ok_and(|place| matches!(place.make(), Ok((_, true))))
     }
 
     /// Whether a file without a name can be made in a directory: it is made, and gone.

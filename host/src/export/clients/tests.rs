@@ -14,7 +14,7 @@ use crate::export::present::Newcomers;
 use crate::export::service::{Exports, Service};
 use crate::kernel::ring::Choice;
 use crate::kernel::ticket::Memory;
-use crate::{Error, ForkTop, Server, config};
+use crate::{Error, Server, config};
 
 /// The export's setting for it: the receiver of reports; `None`: nobody receives any.
 #[derive(Clone, Debug)]
@@ -202,33 +202,4 @@ fn a_change_of_which_something_does_not_come_is_undone() {
     handle.drain();
     serving.join().unwrap().unwrap();
     std::fs::remove_file(image).unwrap();
-}
-
-/// A fork whose export does not come is none: its file goes, and one that was there stays.
-#[test]
-fn a_fork_that_fails_late_leaves_no_file() {
-    let directory = std::env::temp_dir().join(format!("fairlift-late-fork-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
-    let at = |name: &str| directory.join(name);
-    std::fs::write(at("base"), [7; 4096]).unwrap();
-    let (base, direct) = (Some(at("base").into()), config::Direct::Auto);
-    let (size, base_direct) = (None, config::Direct::Off);
-    let layered = config::Layered { base, top: at("a.top"), is_ephemeral: false, size, direct, base_direct };
-    let server = Server::bind(config(config::Export::new("a", layered))).unwrap();
-    let handle = server.handle();
-    let serving = std::thread::spawn(move || server.run());
-    let fork = |name: &str, is_deaf: bool| {
-        let add = |edit: &mut Edit, backing| {
-            let ways = if is_deaf { ways(None) } else { config::Ways::default() };
-            edit.add_export(config::Export { ways, ..config::Export::new(name, backing) }, None, "/")
-        };
-        handle.fork(("a", name), &ForkTop::Named(None), add, None, false).map(drop).map_err(|why| why.to_string())
-    };
-    assert_eq!(fork("b", true), Err("export \"b\": no ear came".into()));
-    assert!(!at("b.top").exists(), "it was made for the fork");
-    assert_eq!(fork("b", false), Ok(()));
-    assert!(fork("b", true).unwrap_err().contains("exists already") && at("b.top").exists());
-    handle.drain();
-    serving.join().unwrap().unwrap();
-    std::fs::remove_dir_all(directory).unwrap();
 }
