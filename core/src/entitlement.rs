@@ -27,7 +27,7 @@ struct Node {
 }
 
 /// The weight of the streams of a group that has groups below it, beside those: that of one stream of level 4 (fair.2).
-pub const OWN: u32 = 40;
+pub(crate) const OWN: u32 = 40;
 
 const NIL: u32 = u32::MAX;
 const ROOT: u32 = 0;

@@ -218,8 +218,10 @@ def a_tenant_learns_nothing_of_its_neighbours(t):
           [2, 1, 4, 2, [], False, False], "what a tenant sees of the server")
     equal([row["export"] for row in said(s, 2001, "/v1/connections")].count("alice"), 1, "its connections")
     # The tenant of all groups sees all of these, and no more of the server.
-    every = server(t, '[client.every]\nuid = 2004\ngroup = "/"\ncontrol = "tenant"\n')
-    metrics = ask(every, 2004, "/metrics")[1].decode()
+    every = server(t, ROOT + '[client.every]\nuid = 2004\ngroup = "/"\ncontrol = "tenant"\n')
+    with every.connect("alice") as alice, every.connect("bobexport") as bob:
+        alice.read(0, 4096), bob.read(0, 4096)
+        metrics = ask(every, 2004, "/metrics")[1].decode()
     contains(metrics, 'tenant="/tenants/alice"', 'tenant="/tenants/bobgroup"')
     assert "fairlift_disk" not in metrics and "fairlift_flush_errors" not in metrics, metrics
     equal([said(every, 2004, "/v1")["sees_all"], ask(every, 2004, "/v1/history")[0]], [False, 403], "what it sees of the server")

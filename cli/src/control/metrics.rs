@@ -162,7 +162,7 @@ impl Looks {
 fn rows<'a>(state: &State, view: &'a View, looks: &Looks, pools: &[PoolView]) -> Vec<TenantRow<'a>> {
     let of_disk = |(disk, shares): (&'a DiskView, BTreeMap<&'a str, Share>)| {
         let there = disk.groups.iter().filter(|group| group.figures.streams > 0);
-        let entitled = shares::by_weight(state, there.map(|group| &*group.path));
+        let entitled = shares::by_weight(disk.scheduler, state, there.map(|group| &*group.path));
         let row = |group: &'a GroupView| {
             let path = &*group.path;
             TenantRow {

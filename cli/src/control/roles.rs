@@ -1,7 +1,8 @@
 //! Roles: what a client of the control server may see and change.
 //!
 //! The rules are those of `[client.NAME]`, and [`Grant`] is their result for a client. Each row of the table of routes has the [`Right`]
-//! that it needs; this file says which roles have it, and which part of an answer a tenant sees.
+//! that it needs; this file says which roles have it, and which part of an answer a tenant sees. Looks at `status`, `why` and metrics are asked
+//! with the role, and leave out the rest themselves.
 //!
 //! roles.1  A request is measured by the role of the client when it has come to its end, and an answer that takes time by the role when it
 //!          goes out. A stream ends where the role has become another one, or the token of the place.

@@ -32,7 +32,8 @@ use fairlift::control::State;
 use fairlift::control::view::DiskView;
 use fairlift_core::ceiling::{Rate, Rates};
 use fairlift_core::cost_model::Model;
-use fairlift_core::entitlement::{Entitlement, OWN};
+use fairlift_core::entitlement::Entitlement;
+use fairlift_core::sched::Kind;
 use fairlift_core::stats::Counters;
 use fairlift_core::waits::Part;
 use fairlift_core::{GroupId, Op};
@@ -141,7 +142,7 @@ pub(super) fn shares<'a>(
     let active = rows.iter().filter(|(_, activity)| activity.is_active());
     let waits: BTreeMap<&str, Waits> = active.map(|(path, activity)| (*path, waits(path, activity))).collect();
     let wants = waits.iter().map(|(path, waits)| (*path, Want::of(&rows[path], had[path], *waits))).collect();
-    let due = divide(state, had.values().sum(), &wants, &floors.collect());
+    let due = divide(disk.scheduler, state, had.values().sum(), &wants, &floors.collect());
     due.into_iter().map(|(path, (due, by))| (path, Share { had: had[path], due, by, waits: waits[path] })).collect()
 }
 
@@ -152,9 +153,13 @@ fn behind(part: f64, inside: f64, wants: f64) -> f64 {
 }
 
 /// The part of a disk due to each group by weights alone, while all of `active` want all of it.
-pub(super) fn by_weight<'a>(state: &State, active: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, f64> {
+pub(super) fn by_weight<'a>(
+    scheduler: Kind,
+    state: &State,
+    active: impl Iterator<Item = &'a str>,
+) -> BTreeMap<&'a str, f64> {
     let wants = active.map(|path| (path, Want { most: f64::INFINITY, is_held: false })).collect();
-    divide(state, 1.0, &wants, &BTreeMap::new()).into_iter().map(|(path, (due, _))| (path, due)).collect()
+    divide(scheduler, state, 1.0, &wants, &BTreeMap::new()).into_iter().map(|(path, (due, _))| (path, due)).collect()
 }
 
 /// share.1: in seconds.
@@ -223,6 +228,7 @@ fn floor(floor: &Rates, done: &[Counters; 2], length: f64) -> Option<f64> {
 
 /// share.2: divides the time of a disk among groups; `floors` has their floors.
 fn divide<'a>(
+    scheduler: Kind,
     state: &State,
     whole: f64,
     wants: &BTreeMap<&'a str, Want>,
@@ -241,7 +247,7 @@ fn divide<'a>(
     let tenants: Vec<_> = there
         .map(|(path, want, group)| {
             // A group's own operations compete with the groups below it.
-            let node = parts.add(group, Some(OWN), above);
+            let node = parts.add(group, Some(scheduler.own_weight(group == GroupId::ROOT)), above);
             parts.demand(node, want.most);
             (path, want, node, group)
         })
@@ -290,27 +296,31 @@ mod tests {
     #[test]
     fn what_weights_give_a_group_depends_on_who_else_asks() {
         let state = state();
-        let due = |active: &[&'static str]| by_weight(&state, active.iter().copied());
+        let due = |active: &[&'static str]| by_weight(Kind::Fair, &state, active.iter().copied());
         let all = due(&["/t/a", "/t/b", "/u"]);
         assert_eq!((all["/t/a"], all["/t/b"], all["/u"]), (0.75 * 0.75, 0.75 * 0.25, 0.25));
         assert_eq!(due(&["/t/a", "/u"])["/t/a"], 0.75);
         assert_eq!(due(&["/t/b"])["/t/b"], 1.0);
     }
 
-    /// share.2: 40 beside 100.
+    /// share.2: 40 beside 100; under `cfq` 100, and 200 in the root.
     #[test]
-    fn what_is_a_groups_own_counts_as_one_stream_beside_the_groups_below_it_as_for_the_scheduler() {
+    fn what_is_a_groups_own_counts_beside_the_groups_below_it_as_for_the_scheduler() {
         let state = state();
-        let due = |active: &[&'static str], path| (by_weight(&state, active.iter().copied())[path] * 1e6).round();
-        assert_eq!((due(&["/", "/u"], "/"), due(&["/", "/u"], "/u")), (285_714.0, 714_286.0));
-        assert_eq!(due(&["/t", "/t/b", "/u"], "/t"), 214_286.0, "of three quarters");
+        let due =
+            |kind, active: &[&'static str], path| (by_weight(kind, &state, active.iter().copied())[path] * 1e6).round();
+        for (kind, root, inner) in [(Kind::Fair, 285_714.0, 214_286.0), (Kind::Cfq, 666_667.0, 375_000.0)] {
+            let all = (due(kind, &["/", "/u"], "/"), due(kind, &["/", "/u"], "/u"));
+            assert_eq!(all, (root, 1e6 - root), "{kind:?}");
+            assert_eq!(due(kind, &["/t", "/t/b", "/u"], "/t"), inner, "{kind:?}: of three quarters");
+        }
     }
 
     /// The due of each, of a disk's whole time: in order a, b and u.
     fn due(most: [f64; 3], floors: &[(&str, f64)]) -> [(f64, By); 3] {
         let paths = ["/t/a", "/t/b", "/u"];
         let wants = paths.into_iter().zip(most).map(|(path, most)| (path, Want { most, is_held: false })).collect();
-        let all = divide(&state(), 1.0, &wants, &floors.iter().copied().collect());
+        let all = divide(Kind::Fair, &state(), 1.0, &wants, &floors.iter().copied().collect());
         paths.map(|path| ((all[path].0 * 1e6).round() / 1e6, all[path].1))
     }
 

@@ -35,7 +35,7 @@ pub(super) fn status(role: &Grant, state: &State, [before, after]: [&View; 2], p
         let rows: BTreeMap<&str, Activity> = all.paths().map(|path| (path, all.of(path))).collect();
         let bytes = rows.values().map(|activity| activity.bytes as f64).sum::<f64>();
         let shares = shares::shares(state, disk, &rows, seconds);
-        let entitled = shares::by_weight(state, shares.keys().copied());
+        let entitled = shares::by_weight(disk.scheduler, state, shares.keys().copied());
         let none = Activity::default();
         let there = exports.get(&*disk.name);
         let mut paths: BTreeSet<&str> = rows.keys().copied().collect();

@@ -505,7 +505,7 @@ impl Look<'_> {
 
     /// The line for all tenants together, for a client that may see all.
     fn of_all(&self, says: impl FnOnce() -> String) -> String {
-        if self.role.sees("/") { says() } else { String::new() }
+        if self.role.sees_all() { says() } else { String::new() }
     }
 
     /// For which part of the time the disk did something.

@@ -63,7 +63,8 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
         let played = clients::play(&measurement.plan, server, part);
         return played.map(|()| ExitCode::SUCCESS).map_err(|error| failed(error.to_string()));
     }
-    if let TestDisk::Real(Backing::File(file)) = &measurement.device {
+    let reads = measurement.plan.workloads.iter().flat_map(|one| &one.roles).any(|role| !role.does.writes());
+    if let (true, TestDisk::Real(Backing::File(file))) = (reads, &measurement.device) {
         sparse(&file.path).iter().for_each(|says| eprintln!("fairlift: {says}"));
     }
     let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;

@@ -166,7 +166,12 @@ impl Depth {
         }
     }
 
-    /// Another server has found this limit right.
+    /// The depth that was found best, for another scheduler; 0 where the load alone has brought it down (bfq_depth.6).
+    pub(crate) fn found(&self) -> u32 {
+        if self.by_demand { 0 } else { self.base }
+    }
+
+    /// Begins at a depth that another scheduler has found.
     pub(crate) fn begin_at(&mut self, base: u32) {
         self.rest_at(base.clamp(1, self.max));
     }

@@ -93,7 +93,7 @@ impl Trials {
     /// For the next scheduler: which way is right, and with how many requests each way.
     pub(crate) fn hand_on(&self, into: &mut Record) {
         into.put(PARTS[0], &(self.ways.base == Way::Idle));
-        into.put(PARTS[1], &self.depths.each_ref().map(|depth| depth.base));
+        into.put(PARTS[1], &self.depths.each_ref().map(Depth::found));
     }
 
     pub(crate) fn take_on(&mut self, from: &mut Record) -> Result<(), Unreadable> {
@@ -101,7 +101,9 @@ impl Trials {
             self.ways = IdlingTrial::new(if idles { Way::Idle } else { Way::Parallel });
         }
         for (depth, base) in self.depths.iter_mut().zip(from.take::<[u32; 2]>(PARTS[1])?.into_iter().flatten()) {
-            depth.begin_at(base);
+            if base > 0 {
+                depth.begin_at(base);
+            }
         }
         Ok(())
     }

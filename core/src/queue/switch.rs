@@ -140,12 +140,13 @@ impl Queue {
         self.scheduler.replace(next, sent.filter(is_awaited).count() as u32)
     }
 
-    /// Takes out what schedulers have learned of the device, for another queue of it ([`Queue::recall`]).
+    /// The knowledge of its scheduler and of earlier ones about the device, for another queue of it ([`Queue::recall`]); its own scheduler keeps
+    /// what it has learned.
     pub fn take_learned(&mut self) -> Vec<(Kind, Record)> {
         self.scheduler.take_all_learned(self.settings.scheduler)
     }
 
-    /// Takes in the learned state of another queue's schedulers.
+    /// Takes in the learned state of another queue's schedulers; before the first request.
     pub fn recall(&mut self, learned: Vec<(Kind, Record)>) {
         let Present { scheduler, learned: there, .. } = &mut self.scheduler;
         there.extend(learned);

@@ -37,6 +37,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{Charge, Entry, Membership, Merge, Next, Report, RequestId, Scheduler, Served, Side, Waiting};
+use crate::entitlement::OWN;
 use crate::list::{Linked, Links, List, NIL};
 use crate::time::{ms, secs};
 use crate::tree::{Nodes, Tree};
@@ -83,6 +84,7 @@ pub const ENTRY: Entry = Entry {
     name: "mq-deadline",
     is_per_disk: true,
     nr_requests_min: 0,
+    own_weights: [OWN; 2],
     tunables: Settings::INFO,
     build: |setup| Box::new(Deadline::new(setup.capacity, Settings::default())),
 };

@@ -145,6 +145,8 @@ pub struct Entry {
     /// kernel. Where groups share by weight it is more: a request that finds the table full waits outside, where no weight
     /// counts, and a group that has few requests inside cannot use its share. Above 0 says that groups share by weight.
     pub nr_requests_min: u32,
+    /// The weight of a group's own streams beside the groups below it: of the root, and of any other.
+    pub own_weights: [u32; 2],
     /// The tunables.
     pub tunables: &'static [TunableInfo],
     /// A new instance with default settings.
@@ -211,6 +213,12 @@ impl Kind {
     #[must_use]
     pub const fn is_per_disk(self) -> bool {
         self.entry().is_per_disk
+    }
+
+    /// The weight of a group's own streams beside the groups below it; `is_root`: the group is the root.
+    #[must_use]
+    pub const fn own_weight(self, is_root: bool) -> u32 {
+        self.entry().own_weights[if is_root { 0 } else { 1 }]
     }
 
     /// How many requests may wait or be in flight, unless a config says otherwise.

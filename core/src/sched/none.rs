@@ -9,12 +9,14 @@ use alloc::collections::VecDeque;
 
 use super::{Charge, Entry, Membership, Merge, Next, Report, RequestId, Scheduler, Tune, Waiting};
 use crate::Instant;
+use crate::entitlement::OWN;
 
 /// Its row of the registry.
 pub const ENTRY: Entry = Entry {
     name: "none",
     is_per_disk: false,
     nr_requests_min: 0,
+    own_weights: [OWN; 2],
     tunables: &[],
     build: |setup| Box::new(None::new(setup.capacity)),
 };

@@ -17,7 +17,7 @@
 //!           counting in its rule, also where that has more than `max_connections` by now; another rule takes it over only if it has room,
 //!           or is the only one. A write counts as asked for when its payload has come.
 //! access.7  A new rule goes on with the count of a removed one that knew a client by the same: a rule that is renamed lets in no more than
-//!           before. Where fewer rules know it by the same, the first of them has the counts of those that are left over, too.
+//!           before. Where fewer rules know it by the same, the first of them that is new or another has the counts of those that are left over, too.
 
 mod certificate;
 mod cgroup;
@@ -230,9 +230,11 @@ impl Access {
             InForce { rule: rule.clone(), count, merged }
         };
         let mut rules: Vec<_> = rules.iter().map(in_force).collect();
-        let known: Vec<_> = rules.iter().map(|there| there.rule.known()).collect();
+        // A rule that stays as it was has nothing to do with those that are left over.
+        let is_other = |there: &InForce| before.rules.iter().all(|one| one.rule != there.rule);
+        let known: Vec<_> = rules.iter().map(|there| is_other(there).then(|| there.rule.known())).collect();
         for left in went {
-            let its = left.rule.known();
+            let its = Some(left.rule.known());
             if let Some(first) = known.iter().position(|one| *one == its) {
                 rules[first].merged.push(Arc::clone(&left.count));
                 rules[first].merged.extend(left.merged());

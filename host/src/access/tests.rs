@@ -161,6 +161,26 @@ fn rules_that_become_one_let_in_no_more_than_together() {
     }
 }
 
+/// access.7: a rule for the same client that stays as it is has no count of others, be it before them or left alone.
+#[test]
+fn a_rule_that_stays_counts_its_own_connections_alone() {
+    let of = |name: &str, exports: &[&str], most| {
+        rule(name, |rule| {
+            (rule.uid, rule.max_connections) = (Some(0), Some(most));
+            rule.exports = exports.iter().map(|export| (*export).to_owned()).collect();
+        })
+    };
+    let counts = |now: &Access| now.counts().map(|(_, count)| count).collect::<Vec<_>>();
+    let (x, a, b) = (of("x", &["x"], 1), of("a", &["a"], 2), of("b", &["b"], 2));
+    let (before, peer) = (access(&[x.clone(), a, b]), root());
+    let entries = ["a", "a", "b"].map(|export| before.of(&peer).enter(export, "/").unwrap());
+    let now = Access::new(&[x.clone(), of("ab", &["a", "b"], 3)], &Arc::default(), &before);
+    assert_eq!((counts(&now), now.of(&peer).enter("x", "/").is_some()), (vec![0, 3], true));
+    assert!(now.of(&peer).enter("a", "/").is_none(), "both count in the one that they became");
+    assert_eq!(counts(&Access::new(&[x], &Arc::default(), &before)), [0], "no rule took their place");
+    drop(entries);
+}
+
 #[test]
 fn a_rule_says_who_it_is_for_and_what_that_client_may_do() {
     let mut a_rule = rule("a", |rule| rule.group = Some("/a".into()));

@@ -91,7 +91,7 @@ impl Raw {
             if self.flights.is_empty() && !ends.is_empty() {
                 continue;
             }
-            let due = jobs.due().min(looked + WATCH);
+            let due = jobs.due(now).min(looked + WATCH);
             now = self.wait(now, due, &mut ends);
             gauge.note(now, ends.len(), 0, 0);
         }

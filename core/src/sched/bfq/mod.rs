@@ -86,6 +86,7 @@ use super::{
     Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestEnd, RequestId, Scheduler, Served,
     Setup, Side, Waiting, queues,
 };
+use crate::entitlement::OWN;
 use crate::learn::depth;
 use crate::learn::habits::{Seek, Seekiness, ThinkTime};
 use crate::learn::idling_trial::{self, Way};
@@ -163,6 +164,7 @@ pub const ENTRY: Entry = Entry {
     name: "bfq",
     is_per_disk: true,
     nr_requests_min: NR_REQUESTS_SHARED,
+    own_weights: [OWN; 2],
     tunables: Settings::INFO,
     build: |setup| Box::new(Bfq::new(setup, Settings::default())),
 };

@@ -35,6 +35,7 @@ const WHOLE: u64 = 1 << 16;
 const LEAST: u64 = WHOLE << 24;
 /// The weight of the streams of a group beside the groups below it (vtime.1), the default of a group; of the root's twice as much.
 const LEAF_WEIGHT: u64 = 100;
+pub(super) const OWN_WEIGHTS: [u32; 2] = [2 * LEAF_WEIGHT as u32, LEAF_WEIGHT as u32];
 /// How long the device may keep a group's requests before the others no longer wait for it (vtime.4). Chosen: as long as a
 /// lower class waits (cfq.2).
 const STUCK: Duration = secs(2);

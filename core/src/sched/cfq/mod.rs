@@ -87,6 +87,7 @@ pub const ENTRY: Entry = Entry {
     name: "cfq",
     is_per_disk: true,
     nr_requests_min: NR_REQUESTS_SHARED,
+    own_weights: group::OWN_WEIGHTS,
     tunables: Settings::INFO,
     build: |setup| Box::new(Cfq::new(setup, Settings::default())),
 };

@@ -30,9 +30,10 @@
 //! admission.3  Weights divide the places; throughput and `isolation_cost` bound their sum. It is no more than throughput needs
 //!              ([`Depth::wanted`]), and while no tenant needs less it grows to that. A tenant with nothing waiting and less than
 //!              its due needs less: others lose places by admission.2, and it cannot gain any. Where it could use its weight's part
-//!              alone, or each tenant is due its weight's part, it gets that. For tenants that could use far less ([`FEW`]) the sum is no less than the depth at which the disk
+//!              alone, it gets that. For tenants that could use far less ([`FEW`]) the sum is no less than the depth at which the disk
 //!              does all but `isolation_cost` of its best ([`Depth::floor`]). Their share would often take a single request in the
-//!              device. That least holds too where no tenant waits for places of its own, but all for the device.
+//!              device. That least holds too where no tenant waits for places of its own, but all for the device. It does not
+//!              hold where each tenant is due its weight's part.
 //! admission.4  While another depth is tried, all places are multiplied, so that the disk has that depth. With many more places
 //!              some tenants have more than their part, for others cannot fill theirs: admission.2 makes up for that.
 //! admission.5  A flush that took w of the disk's work is paid for once the disk has done w / s, s the tenant's part by weight. Until
@@ -518,7 +519,8 @@ impl Admission {
         }
         let (demanding, by_weight) = self.entitle(now, length, depth);
         let (worst, is_kept, is_short) = self.correct(length, places);
-        let (places, all, is_low) = self.fit(bounds, is_kept, by_weight);
+        let least = if is_kept && !by_weight { bounds.least } else { bounds.least_exact };
+        let (places, all, is_low) = self.fit(bounds.most, least);
         let (is_pressed, is_urgent) = (is_low && worst < NEARLY, is_low && is_short);
         // Where many tenants ask now and then, it is always others.
         let changed = 8 * self.before.abs_diff(demanding as usize) > self.before;
@@ -591,7 +593,7 @@ impl Admission {
                 entitlement.demand(tenant.node, with_away(at_most).min(most));
                 let has_part = || most >= tenant.share && depth.does(open / tenant.share).1 >= BENT;
                 by_weight &= tenant.is_content(length) || has_part();
-                some_wait |= tenant.waits();
+                some_wait |= tenant.waits() && tenant.below == 0 && !tenant.is_content(length);
                 by_weight &= tenant.owes_until.saturating_add(work) <= *all_work; // It owed nothing in this period.
             }
         }
@@ -639,17 +641,16 @@ impl Admission {
     }
 
     /// admission.3: the places of all that they can fill, and all; whether those are fewer than the least before.
-    fn fit(&mut self, bounds: Bounds, is_kept: bool, by_weight: bool) -> (f64, f64, bool) {
+    fn fit(&mut self, most: f64, least: f64) -> (f64, f64, bool) {
         let (mut filled, mut waiting) = (0.0, 0.0);
         for at in &self.touched {
             let tenant = &self.tenants[*at as usize];
             filled += tenant.filled();
             waiting += if tenant.waits() { tenant.filled() } else { 0.0 };
         }
-        let least = if is_kept && !by_weight { bounds.least } else { bounds.least_exact };
         let is_low = filled < least;
         let (all, only_waiting) = match () {
-            () if filled > bounds.most => (bounds.most / filled, false),
+            () if filled > most => (most / filled, false),
             () if is_low && waiting > 0.0 => ((least - filled + waiting) / waiting, true),
             // No tenant waits for places of its own. Fewer requests than there are tenants may be in the device (depth.6).
             () if is_low => (self.times(least), false),

@@ -41,7 +41,10 @@ impl Fair {
             Some(_) => (&mut given, &mut own),
         };
         // Each part stands or falls alone (record.2); the first that falls is told.
-        let taken = [costs.take_on(from), pace.take_on(from), self.depth.take_on(from)];
+        let of_costs = costs.take_on(from);
+        let mut unused = Pace::default();
+        let pace = if costs.are_learned() { pace } else { &mut unused }; // it is counted in them
+        let taken = [of_costs, pace.take_on(from), self.depth.take_on(from)];
         self.depth.set_given(self.given());
         self.limit = self.depth.limit();
         taken.into_iter().collect()

@@ -59,6 +59,7 @@ use super::{
     Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestEnd, RequestId, Scheduler, Served,
     Setup, Side, Waiting,
 };
+use crate::entitlement::OWN;
 use crate::floors::{Floors, Order};
 use crate::learn::pace::{self, Pace};
 use crate::record::{Record, Unreadable};
@@ -75,6 +76,7 @@ pub const ENTRY: Entry = Entry {
     name: "fair",
     is_per_disk: true,
     nr_requests_min: NR_REQUESTS_SHARED,
+    own_weights: [OWN; 2],
     tunables: Settings::INFO,
     build: |setup| Box::new(Fair::new(setup, Settings::default())),
 };

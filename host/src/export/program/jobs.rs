@@ -119,9 +119,9 @@ impl<'a> Jobs<'a> {
     }
 
     /// When to go on though nothing ended: at once, if a program is to be told that an ask was refused.
-    pub(crate) fn due(&self) -> Instant {
+    pub(crate) fn due(&self, now: Instant) -> Instant {
         if !self.refused.is_empty() {
-            return self.course.start;
+            return now;
         }
         let programs = self.list.iter().filter_map(|job| job.due);
         programs.chain(self.slot_end()).chain([self.course.end()]).min().expect("the end is due some time")

@@ -105,8 +105,8 @@ impl Front for Programs<'_> {
         })
     }
 
-    fn poll_timeout(&self, _engine: &Engine, _now: Instant) -> Option<Instant> {
-        self.done.is_none().then(|| self.jobs.due())
+    fn poll_timeout(&self, _engine: &Engine, now: Instant) -> Option<Instant> {
+        self.done.is_none().then(|| self.jobs.due(now))
     }
 
     fn gives_up_at(&self, _engine: &Engine) -> Option<Instant> {

@@ -1,7 +1,6 @@
 //! The queues of a worker.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
@@ -36,7 +35,7 @@ pub(crate) struct Ublk {
     /// Reads that have ended: the kernel copies from their memory when it takes the collected commands.
     spent: Vec<usize>,
     /// Where the data of writes goes for which there is no memory (blkqueue.6).
-    spill: Pages,
+    spill: Option<Pages>,
     present: Present,
 }
 
@@ -44,25 +43,28 @@ pub(crate) struct Ublk {
 const CLIENTS: usize = TICKET as usize;
 
 impl Ublk {
-    pub(crate) fn new(common: Arc<Ublks>) -> io::Result<Self> {
-        Ok(Self {
+    pub(crate) fn new(common: Arc<Ublks>) -> Self {
+        Self {
             queues: BTreeMap::new(),
             next: 0,
             newcomers: Vec::new(),
             waiting: Vec::new(),
             ending: Vec::new(),
             spent: Vec::new(),
-            spill: Pages::reserve(REQUEST_MAX as usize)?,
+            spill: None,
             present: Present::new(&common.service.exports()),
             common,
-        })
+        }
     }
 
     fn welcome(&mut self, engine: &mut Engine, mut newcomer: Newcomer) {
         // It may have changed on the way here.
         newcomer.export = self.common.service.exports().get(newcomer.export.id).cloned().unwrap_or(newcomer.export);
         let (export, peer, number) = (Arc::clone(&newcomer.export), newcomer.device.path(), newcomer.number);
-        self.spill.bytes_mut()[0] = 0; // The kernel can always put some of the data into a page that is there.
+        if self.spill.is_none() {
+            self.spill = Pages::reserve(REQUEST_MAX as usize).ok();
+            self.spill.iter_mut().for_each(|spill| spill.bytes_mut()[0] = 0); // as a rule, some data fits into a page that is there
+        }
         let queue_slot = self.next;
         self.next += 1;
         self.queues.insert(queue_slot, UblkQueue::new(engine, newcomer, queue_slot));
@@ -138,7 +140,7 @@ impl Front for Ublk {
             return false; // hold.1
         }
         let mut some = false;
-        let (queues, spill) = (&mut self.queues, &self.spill);
+        let (queues, spill) = (&mut self.queues, self.spill.as_ref());
         self.waiting.retain(|queue_slot| {
             let Some(queue) = queues.get_mut(queue_slot) else { return false };
             some |= queue.go_on(engine, spill);
@@ -238,7 +240,7 @@ mod tests {
         let exports = Exports::new(vec![Arc::clone(&export)], access, BTreeMap::new());
         let (listeners, notifiers) = (Listeners::new(Vec::new(), None), Arc::clone(&engine.notifiers));
         let service = Arc::new(Service::new(exports, listeners, Limits::default(), notifiers, false));
-        let mut front = Ublk::new(Arc::new(Ublks::new(&service))).unwrap();
+        let mut front = Ublk::new(Arc::new(Ublks::new(&service)));
         let first = newcomer(&export);
         let device = Arc::clone(&first.device);
         front.welcome(&mut engine, first);

@@ -155,7 +155,7 @@ impl UblkQueue {
     }
 
     /// Begins with waiting requests; whether there was something. `spill`: where the data of writes without memory goes (blkqueue.6).
-    pub(super) fn go_on(&mut self, engine: &mut Engine, spill: &Pages) -> bool {
+    pub(super) fn go_on(&mut self, engine: &mut Engine, spill: Option<&Pages>) -> bool {
         let mut some = false;
         while !self.left
             && let Some(tag) = self.waiting.front().copied()
@@ -175,7 +175,7 @@ impl UblkQueue {
     }
 
     /// Begins with a request; `false` if that must wait.
-    fn begin(&mut self, engine: &mut Engine, tag: u16, spill: &Pages) -> bool {
+    fn begin(&mut self, engine: &mut Engine, tag: u16, spill: Option<&Pages>) -> bool {
         if engine.is_full(self.export.disk) {
             return false;
         }
@@ -228,14 +228,15 @@ impl UblkQueue {
         engine: &mut Engine,
         (tag, bytes): (u16, usize),
         memory: Result<Buffer, NoBuffer>,
-        spill: &Pages,
+        spill: Option<&Pages>,
     ) -> bool {
         let buffer = match memory {
             Ok(buffer) => Some(buffer),
-            Err(NoBuffer::NoMemory) if bytes <= spill.len() => None, // blkqueue.6
+            Err(NoBuffer::NoMemory) if spill.is_some_and(|spill| bytes <= spill.len()) => None, // blkqueue.6
             Err(NoBuffer::NoMemory | NoBuffer::Full) => return false,
         };
-        let addr = buffer.as_ref().map_or(spill.as_ptr(), Buffer::as_ptr) as u64;
+        let into = buffer.as_ref().map(Buffer::as_ptr).or(spill.map(Pages::as_ptr));
+        let addr = into.expect("there is a spill where there is no buffer") as u64;
         self.slots[usize::from(tag)] = Slot::Filling(buffer);
         self.ask(engine, Ask::GetData, tag, 0, addr);
         true
@@ -325,10 +326,11 @@ mod tests {
     fn a_write_for_which_there_is_no_memory_fails_once_its_data_has_come() {
         let (mut engine, export) = engine();
         let mut queue = announced(&mut engine, newcomer(&export));
-        let spill = Pages::new(4096);
-        assert!(!queue.fetch(&mut engine, (0, 4096), Err(NoBuffer::Full), &spill), "memory will come back");
-        assert!(!queue.fetch(&mut engine, (0, 4097), Err(NoBuffer::NoMemory), &spill), "there is no room for it");
-        assert!(queue.fetch(&mut engine, (0, 4096), Err(NoBuffer::NoMemory), &spill));
+        let pages = Pages::new(4096);
+        let spill = Some(&pages);
+        assert!(!queue.fetch(&mut engine, (0, 4096), Err(NoBuffer::Full), spill), "memory will come back");
+        assert!(!queue.fetch(&mut engine, (0, 4097), Err(NoBuffer::NoMemory), spill), "there is no room for it");
+        assert!(queue.fetch(&mut engine, (0, 4096), Err(NoBuffer::NoMemory), spill));
         assert!(!queue.stands_still() && queue.commands == 2, "the kernel has the memory");
         queue.completed(&mut engine, 0, proto::REQUEST);
         assert!(queue.stands_still() && queue.commands == 2 && matches!(queue.slots[0], Slot::Away), "it has the end");
@@ -341,7 +343,7 @@ mod tests {
         let mut queue = announced(&mut engine, newcomer(&export));
         queue.waiting.clear();
         for memory in [engine.pool.get(4096), Err(NoBuffer::NoMemory)] {
-            assert!(queue.fetch(&mut engine, (0, 4096), memory, &Pages::new(4096)));
+            assert!(queue.fetch(&mut engine, (0, 4096), memory, Some(&Pages::new(4096))));
             queue.completed(&mut engine, 0, proto::NEEDS_MEMORY);
             assert_eq!((queue.waiting.pop_front(), engine.pool.used()), (Some(0), 0));
             assert!(matches!(queue.slots[0], Slot::Announced(4096)));

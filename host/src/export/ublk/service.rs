@@ -172,7 +172,7 @@ impl Protocol for Ublks {
     }
 
     fn clients(self: &Arc<Self>, _engine: &mut Engine) -> io::Result<front::Ublk> {
-        front::Ublk::new(Arc::clone(self))
+        Ok(front::Ublk::new(Arc::clone(self)))
     }
 
     fn check(exports: &[config::Export], engine: &Choice) -> Vec<Error> {

@@ -1,4 +1,4 @@
-//! Costs go to another server (fair.13): the coefficients and how sure they are, without the equations that told of them.
+//! Costs go to the next scheduler (fair.13): the coefficients and how sure they are, without the equations that told of them.
 
 use alloc::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Depths go to another server (fair.13): the rungs that are known, and how many places there were.
+//! Depths go to the next scheduler (fair.13): the rungs that are known, and how many places there were.
 
 use alloc::vec::Vec;
 
