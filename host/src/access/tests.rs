@@ -135,19 +135,21 @@ fn a_rule_that_is_renamed_lets_in_no_more_than_before() {
     assert_eq!(now.of(&peer).enter("a", "/").unwrap().right, Right::Write, "connections that have left leave room");
 }
 
+/// A rule of root for these exports, with so many connections.
+fn bounded(name: &str, exports: &[&str], most: u32) -> Rule {
+    rule(name, |rule| {
+        (rule.uid, rule.max_connections) = (Some(0), Some(most));
+        rule.exports = exports.iter().map(|export| (*export).to_owned()).collect();
+    })
+}
+
 /// access.7: alice's two rules become one, which first has another name and then the name of one of the two.
 #[test]
 fn rules_that_become_one_let_in_no_more_than_together() {
-    let of = |name: &str, exports: &[&str], most| {
-        rule(name, |rule| {
-            (rule.uid, rule.max_connections) = (Some(0), Some(most));
-            rule.exports = exports.iter().map(|export| (*export).to_owned()).collect();
-        })
-    };
     for name in ["both", "b"] {
-        let (before, peer) = (access(&[of("a", &["a"], 2), of("b", &["b"], 2)]), root());
+        let (before, peer) = (access(&[bounded("a", &["a"], 2), bounded("b", &["b"], 2)]), root());
         let mut entries = ["a", "a", "b"].map(|export| (export, before.of(&peer).enter(export, "/").unwrap()));
-        let one = of(name, &["a", "b"], 3);
+        let one = bounded(name, &["a", "b"], 3);
         let mut now = Access::new(std::slice::from_ref(&one), &Arc::default(), &before);
         for (export, entry) in &mut entries {
             let knocks = now.of(&peer).enter("a", "/");
@@ -164,17 +166,11 @@ fn rules_that_become_one_let_in_no_more_than_together() {
 /// access.7: a rule for the same client that stays as it is has no count of others, be it before them or left alone.
 #[test]
 fn a_rule_that_stays_counts_its_own_connections_alone() {
-    let of = |name: &str, exports: &[&str], most| {
-        rule(name, |rule| {
-            (rule.uid, rule.max_connections) = (Some(0), Some(most));
-            rule.exports = exports.iter().map(|export| (*export).to_owned()).collect();
-        })
-    };
     let counts = |now: &Access| now.counts().map(|(_, count)| count).collect::<Vec<_>>();
-    let (x, a, b) = (of("x", &["x"], 1), of("a", &["a"], 2), of("b", &["b"], 2));
+    let (x, a, b) = (bounded("x", &["x"], 1), bounded("a", &["a"], 2), bounded("b", &["b"], 2));
     let (before, peer) = (access(&[x.clone(), a, b]), root());
     let entries = ["a", "a", "b"].map(|export| before.of(&peer).enter(export, "/").unwrap());
-    let now = Access::new(&[x.clone(), of("ab", &["a", "b"], 3)], &Arc::default(), &before);
+    let now = Access::new(&[x.clone(), bounded("ab", &["a", "b"], 3)], &Arc::default(), &before);
     assert_eq!((counts(&now), now.of(&peer).enter("x", "/").is_some()), (vec![0, 3], true));
     assert!(now.of(&peer).enter("a", "/").is_none(), "both count in the one that they became");
     assert_eq!(counts(&Access::new(&[x], &Arc::default(), &before)), [0], "no rule took their place");

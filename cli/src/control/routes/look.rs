@@ -65,7 +65,7 @@ impl App {
     pub(super) async fn why(self, request: &ApiRequest, is_of_one: bool) -> Answer {
         let tenant = request.query.get("tenant").map_or("/", String::as_str);
         let (kind, name) = if is_of_one { (Kind::Export, &*request.name) } else { (Kind::Group, tenant) };
-        // What is not there for this client is not looked at for a second.
+        // A client that may not see it has its answer at once, and not after a look of a second.
         let (app, role, of) = (self.clone(), request.role.clone(), name.to_owned());
         app.look(role, move |state, view| one(kind, &of, state, view)).await?;
         let (state, [before, after], pools) = self.look_twice(request).await?;

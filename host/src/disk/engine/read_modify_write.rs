@@ -67,7 +67,7 @@ enum Phase {
 pub(super) enum Settling {
     /// There are none, or no worker claims blocks.
     Done,
-    /// What the queue has is to end, and new bios wait.
+    /// The requests in the queue are to end, and new bios wait.
     Waits,
     /// These are left, by their tickets: they took too long, and the device still has them.
     Late(BTreeSet<usize>),
