@@ -68,8 +68,7 @@ const ANSWERS: [(Answers, &str, f64, f64); 2] =
 #[test]
 fn shares_are_exact_where_everybody_wants_more() {
     let mut missed = vec![];
-    // The steep one does less than 0.71 with half of the requests where it answers in lumps, and is held no emptier than that (depth.5).
-    for (disk, name, more) in [(GROWING, "growing", 0.0), (EARLY, "full early", 0.0), (STEEP, "steep", 1.0)] {
+    for (disk, name) in [(GROWING, "growing"), (EARLY, "full early"), (STEEP, "steep")] {
         for (answers, how, most, least) in ANSWERS {
             for (situation, tenants) in SITUATIONS {
                 let device = Device { answers, ..disk };
@@ -85,7 +84,7 @@ fn shares_are_exact_where_everybody_wants_more() {
                     sim.counter("depth_least"),
                     sim.counter("depth_wanted")
                 );
-                if off > most + more || part < least {
+                if off > most || part < least {
                     missed.push(format!("{name}, {how}, {situation}: off by {off:.1}, {part:.2} of the frontier"));
                 }
             }
@@ -94,21 +93,31 @@ fn shares_are_exact_where_everybody_wants_more() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-/// admission.1: also of clients that are as slow as fio's nbd engine, on a disk that does more with more requests than the heavy tenant has:
-/// of its 64 a third are on their way. The steep one in lumps would do less than 0.71 of its best for it, beside 128.
+/// admission.1: also of clients that are as slow as fio's nbd engine, on disks that do more with more requests than the heavy tenant has:
+/// of its 64 a third are on their way. One disk does half of its best with 78 of 256 requests.
 #[test]
 fn shares_are_exact_of_slow_clients_that_keep_less_than_fills_the_disk() {
+    let root = |n: usize| 2000.0 * (n.min(256) as f64).powf(0.58);
+    let slow = |n: usize| (STEEP.speed)(n) / 5.0;
     let mut missed = vec![];
-    for (disk, name) in [(GROWING, "growing"), (STEEP, "steep")] {
+    for (disk, name, away) in [
+        (GROWING, "growing", us(400)),
+        (STEEP, "steep", us(400)),
+        (Device { speed: slow, ..STEEP }, "steep and slow", us(800)),
+        (Device { speed: root, ..STEEP }, "a root of its requests", us(800)),
+    ] {
         for (answers, how, ..) in ANSWERS {
-            for light in [64, 128] {
-                let mut sim = with(Device { answers, ..disk }, &[(300, 64), (100, light)], us(400), &[]);
+            for light in [64, 128, 256] {
+                let tenants = [(300, 64), (100, light)];
+                let mut sim = with(Device { answers, ..disk }, &tenants, away, &[]);
                 sim.run(secs(1));
-                let off = error(&sim.run(secs(3)), &[3.0, 1.0]);
-                println!("{name}, {how}, 64 beside {light}: off by {off:.1}");
-                let is_too_dear = name == "steep" && answers != Answers::Each && light == 128;
-                if off > 2.5 && !is_too_dear {
-                    missed.push(format!("{name}, {how}, 64 beside {light}: off by {off:.1}"));
+                let got = sim.run(secs(4));
+                let off = error(&got, &[3.0, 1.0]);
+                let part = got.iter().sum::<u64>() as f64 / 4.0 / frontier(disk, &tenants, &[3.0, 1.0], away);
+                println!("{name}, {how}, 64 beside {light}: off by {off:.1}, {part:.2} of the frontier");
+                if off > 1.5 || part < 0.93 {
+                    missed
+                        .push(format!("{name}, {how}, 64 beside {light}: off by {off:.1}, {part:.2} of the frontier"));
                 }
             }
         }

@@ -14,16 +14,18 @@
 //!              between an answer and the next request; if none of its requests waited, at most twice the rate that it had. Example:
 //!              each of four readers with one request was thought to be able to use half of the disk. It could use a third.
 //!              A tenant with c requests outstanding and a part s by weight has that part while the disk holds c / s (Little's law).
-//!              Where the disk does at least [`BENT`] of its best with so many, whichever tenant's they are, each tenant is due its
-//!              weight's part. Example: of a tenant of 3/4 by weight 48 reads are outstanding, and the disk does 0.75 of its best
-//!              with 48, 0.8 with 64, and all with 128. Of the best it could use 0.7, less than its part; but with 64 in the disk it has
+//!              Where the disk does at least half of its best ([`FEW`]) with the fewest of these, whichever tenant's they are, each
+//!              tenant is due its weight's part. Example: of a tenant of 3/4 by weight 48 reads are outstanding, and the disk does 0.6 of its best
+//!              with 48, 0.7 with 64, and all with 128. Of the best it could use 0.6, less than its part; but with 64 in the disk it has
 //!              3/4. Not so where no tenant waits for places of its own, for then none could have fewer, nor where one owed for a
 //!              flush (admission.5): its part is not of reads and writes alone.
 //!              A tenant that seldom has anything outstanding is due the part that it had. So is a tenant that its ceiling keeps
 //!              below its weight's part: no other tenant's fewer places would bring it more.
-//! admission.2  At the end of a period the places of a tenant are multiplied by (due ÷ had)^[`GAIN`]: integral control, so what
-//!              remains of an error is corrected again. If it is due more or less than before, because a weight was changed or another
-//!              tenant has come or gone, its places are multiplied by that first. Places that a tenant does not fill do not become more.
+//! admission.2  At the end of a period the places of a tenant are multiplied by e to the power of [`GAIN`] · (due − had) ÷ due:
+//!              integral control, so what remains of an error is corrected again. The exponent is linear in what the tenant had, so that too
+//!              much in one period and too little in the next are nothing together. Example: a disk answers in lumps, and of a due of
+//!              1/4 a tenant has 1/10 and 1/2 in turn. With (due ÷ had)^[`GAIN`] it had 0.28 in the end. If it is due more or less than before, because a weight was changed or another
+//!              tenant has come or gone, its places are multiplied by that first, and what lies between the two is no error. Places that a tenant does not fill do not become more.
 //!              Service by its floor says nothing of its places: of those fewer and fewer would be left.
 //!              A tenant has one place at least. A new tenant has no bound until the first period ends. Nor has a tenant that its
 //!              ceiling keeps below its part: the ceiling is one.
@@ -32,8 +34,8 @@
 //!              its due needs less: others lose places by admission.2, and it cannot gain any. Where it could use its weight's part
 //!              alone, it gets that. For tenants that could use far less ([`FEW`]) the sum is no less than the depth at which the disk
 //!              does all but `isolation_cost` of its best ([`Depth::floor`]). Their share would often take a single request in the
-//!              device. That least holds too where no tenant waits for places of its own, but all for the device. It does not
-//!              hold where each tenant is due its weight's part.
+//!              device. That least holds too where no tenant waits for places of its own, but all for the device. Where each
+//!              tenant is due its weight's part, half of the requests that this takes are enough.
 //! admission.4  While another depth is tried, all places are multiplied, so that the disk has that depth. With many more places
 //!              some tenants have more than their part, for others cannot fill theirs: admission.2 makes up for that.
 //! admission.5  A flush that took w of the disk's work is paid for once the disk has done w / s, s the tenant's part by weight. Until
@@ -63,7 +65,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::cost::{Costs, KINDS, Shape};
-use super::depth::{BENT, Depth, LONG, WINDOW};
+use super::depth::{Depth, LONG, WINDOW};
 use crate::entitlement::{Entitlement, OWN};
 use crate::record::{Record, Unreadable};
 use crate::{Group, GroupId, Instant};
@@ -74,7 +76,7 @@ const LAPS: u32 = 4;
 const EACH: u32 = 16;
 /// A request is large from this many times the usual cost on: a period may see no completion of it. Chosen.
 const LARGE: u64 = 4;
-/// How much of an error is corrected in a period, as an exponent (admission.2).
+/// How much of an error is corrected in a period (admission.2). A tenant with more than three times its due counts as one with three times.
 /// From a simulation: with 0.3 an error is down to a tenth after seven periods, and answers in lumps move places by 2 %.
 const GAIN: f64 = 0.3;
 /// A tenant with places for this part of its outstanding requests has nearly all. Chosen: the sum of places moves by that in a period
@@ -91,7 +93,9 @@ const GROWTH: f64 = 0.05;
 /// more with each step.
 const FITS: u32 = 4;
 /// A tenant has few requests if it could use less than this much of its weight's part (admission.3). Chosen: one that could use most of its
-/// part has it at a depth that the disk does most of its best at.
+/// part has it at a depth that the disk does most of its best at. And where the disk would do less of its best for the sake of weights, they are
+/// not exact (admission.1): then most of what all together lose is nobody's gain. And of the requests with which they are, this part is no limit
+/// yet (admission.3).
 const FEW: f64 = 0.5;
 /// A tenant's service in a period, and its places.
 #[derive(Clone, Debug, Default)]
@@ -260,8 +264,9 @@ impl Tenant {
             return (self.part * due / self.had * all).max(LEAST);
         }
         let had = if 2 * self.beyond > self.requests { self.had.min(self.due) } else { self.had };
-        let half = GAIN * (self.due - had) / (self.due + had);
-        let places = self.places * (due / self.due) * (1.0 + half) / (1.0 - half);
+        let right = had.clamp(due.min(self.due), due.max(self.due));
+        let step = GAIN * ((right - had) / right).max(-2.0);
+        let places = self.places * (due / self.due) * libm::exp(step);
         // It cannot fill more, or could not before.
         places.min(self.places.max(self.keeps().into())).max(LEAST)
     }
@@ -519,7 +524,11 @@ impl Admission {
         }
         let (demanding, by_weight) = self.entitle(now, length, depth);
         let (worst, is_kept, is_short) = self.correct(length, places);
-        let least = if is_kept && !by_weight { bounds.least } else { bounds.least_exact };
+        let least = match by_weight {
+            Some(holds) => bounds.least.min(FEW * holds),
+            None if is_kept => bounds.least,
+            None => bounds.least_exact,
+        };
         let (places, all, is_low) = self.fit(bounds.most, least);
         let (is_pressed, is_urgent) = (is_low && worst < NEARLY, is_low && is_short);
         // Where many tenants ask now and then, it is always others.
@@ -547,8 +556,9 @@ impl Admission {
         gone > left
     }
 
-    /// admission.1: what each tenant that asked is due. Answers how many did, and whether each is due its weight's part.
-    fn entitle(&mut self, now: Instant, length: u64, depth: &Depth) -> (u32, bool) {
+    /// admission.1: what each tenant that asked is due. Answers how many did, and if each is due its weight's part, with how many requests in
+    /// the disk all have that.
+    fn entitle(&mut self, now: Instant, length: u64, depth: &Depth) -> (u32, Option<f64>) {
         let Self { tenants, touched, entitlement, groups, work: all_work, .. } = self;
         let (mut demanding, mut work, mut requests) = (0, 0, 0);
         entitlement.clear();
@@ -573,7 +583,7 @@ impl Admission {
             }
         }
         entitlement.clear_demands();
-        let (mut by_weight, mut some_wait) = (true, false);
+        let (mut by_weight, mut some_wait, mut holds) = (true, false, f64::INFINITY);
         for at in &*touched {
             let tenant = &mut tenants[*at as usize];
             if tenant.requests > 0 {
@@ -591,13 +601,14 @@ impl Admission {
                 let with_away = |part: f64| part / (1.0 + part * away);
                 tenant.could = with_away(at_least) / tenant.share;
                 entitlement.demand(tenant.node, with_away(at_most).min(most));
-                let has_part = || most >= tenant.share && depth.does(open / tenant.share).1 >= BENT;
-                by_weight &= tenant.is_content(length) || has_part();
+                if !tenant.is_content(length) {
+                    holds = holds.min(open / tenant.share);
+                }
                 some_wait |= tenant.waits() && tenant.below == 0 && !tenant.is_content(length);
                 by_weight &= tenant.owes_until.saturating_add(work) <= *all_work; // It owed nothing in this period.
             }
         }
-        by_weight &= some_wait;
+        by_weight &= demanding > 1 && some_wait && depth.does(holds).0 >= FEW;
         if by_weight {
             let wants_more = |tenant: &&Tenant| tenant.requests > 0 && !tenant.is_content(length);
             let asked = touched.iter().map(|at| &tenants[*at as usize]).filter(wants_more);
@@ -605,7 +616,7 @@ impl Admission {
         }
         entitlement.add_up();
         entitlement.divide(1.0);
-        (demanding, by_weight)
+        (demanding, by_weight.then_some(holds))
     }
 
     /// Moves places by each tenant's service (admission.2, admission.3). Answers the least part of its due that a tenant without waiting requests

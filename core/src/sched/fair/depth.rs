@@ -51,8 +51,8 @@ const FIRST: usize = 12;
 /// The number of rungs from a depth down to half of it.
 const HALF: usize = 3;
 /// Fewer requests are of use to a tenant while half of a depth does at least this part of it (depth.5). The square root of a half: with
-/// fewer it gains as much as all lose together. And the part of its best that a disk does with the requests that weights leave in it (admission.1).
-pub(super) const BENT: f64 = 0.71;
+/// fewer it gains as much as all lose together.
+const BENT: f64 = 0.71;
 /// The throughput that may be lost for the sake of a lesser depth (depth.5): two windows in a row differ by more than that.
 const SLACK: f64 = 0.02;
 /// How much better another rung has to be. Chosen: enough that two that are alike do not alternate.

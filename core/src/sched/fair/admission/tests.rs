@@ -139,7 +139,7 @@ fn places_follow_what_a_tenant_had_and_what_it_is_due() {
     }
     let [heavy, light] = scene.places(both);
     assert!(heavy > 60.0 && light < 4.0, "{heavy:.1} and {light:.1}");
-    for _ in 0..20 {
+    for _ in 0..25 {
         let _ = scene.period(&parts(4, 1), bounds);
     }
     let [heavy, light] = scene.places(both);
