@@ -23,9 +23,11 @@
 //!              below its weight's part: no other tenant's fewer places would bring it more.
 //! admission.2  At the end of a period the places of a tenant are multiplied by e to the power of [`GAIN`] · (due − had) ÷ due:
 //!              integral control, so what remains of an error is corrected again. The exponent is linear in what the tenant had, so that too
-//!              much in one period and too little in the next are nothing together. Example: a disk answers in lumps, and of a due of
-//!              1/4 a tenant has 1/10 and 1/2 in turn. With (due ÷ had)^[`GAIN`] it had 0.28 in the end. If it is due more or less than before, because a weight was changed or another
-//!              tenant has come or gone, its places are multiplied by that first, and what lies between the two is no error. Places that a tenant does not fill do not become more.
+//!              much in one period and too little in the next are nothing together. Example: a disk answers in lumps, and
+//!              in every second period a tenant has three times as much as in the others. With an exponent of (due − had) ÷ (due + had)
+//!              and a due of 0.25 it has 0.29 in the end. If it is due more or less than before, because a weight was changed or another
+//!              tenant has come or gone, its places are multiplied by that first, and what lies between the two is no error. Places
+//!              that a tenant does not fill do not become more.
 //!              Service by its floor says nothing of its places: of those fewer and fewer would be left.
 //!              A tenant has one place at least. A new tenant has no bound until the first period ends. Nor has a tenant that its
 //!              ceiling keeps below its part: the ceiling is one.
