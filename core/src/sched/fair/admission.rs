@@ -22,11 +22,11 @@
 //!              A tenant that seldom has anything outstanding is due the part that it had. So is a tenant that its ceiling keeps
 //!              below its weight's part: no other tenant's fewer places would bring it more.
 //! admission.2  At the end of a period the places of a tenant are multiplied by e to the power of [`GAIN`] · (due − had) ÷ due:
-//!              integral control, so what remains of an error is corrected again. The exponent is linear in what the tenant had, so that too
-//!              much in one period and too little in the next are nothing together. Example: a disk answers in lumps, and
+//!              integral control, so what remains of an error is corrected again. The exponent is linear in `had`, so that too much in one
+//!              period and too little in the next are nothing together. Example: a disk answers in lumps, and
 //!              in every second period a tenant has three times as much as in the others. With an exponent of (due − had) ÷ (due + had)
 //!              and a due of 0.25 it has 0.29 in the end. If it is due more or less than before, because a weight was changed or another
-//!              tenant has come or gone, its places are multiplied by that first, and what lies between the two is no error. Places
+//!              tenant has come or gone, its places are multiplied by that first. A part between the two is no error. Places
 //!              that a tenant does not fill do not become more.
 //!              Service by its floor says nothing of its places: of those fewer and fewer would be left.
 //!              A tenant has one place at least. A new tenant has no bound until the first period ends. Nor has a tenant that its
@@ -95,9 +95,8 @@ const GROWTH: f64 = 0.05;
 /// more with each step.
 const FITS: u32 = 4;
 /// A tenant has few requests if it could use less than this much of its weight's part (admission.3). Chosen: one that could use most of its
-/// part has it at a depth that the disk does most of its best at. And where the disk would do less of its best for the sake of weights, they are
-/// not exact (admission.1): then most of what all together lose is nobody's gain. And of the requests with which they are, this part is no limit
-/// yet (admission.3).
+/// part has it at a depth that the disk does most of its best at. Weights are exact where the disk does this part of its best with
+/// the requests that this takes (admission.1): of a greater loss most is nobody's gain. And so many of these requests there may always be (admission.3).
 const FEW: f64 = 0.5;
 /// A tenant's service in a period, and its places.
 #[derive(Clone, Debug, Default)]
