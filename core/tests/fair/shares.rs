@@ -88,6 +88,37 @@ fn a_tenant_that_lacks_costs_no_more_than_isolation_cost() {
     assert!(all >= 2 * 83_000, "{all} in two seconds, and 99,000 in each are possible");
 }
 
+/// admission.1: of four readers hardly two reads are outstanding at a time. They could not use the places that a deep neighbour would lose.
+#[test]
+fn a_deep_tenant_loses_nothing_for_readers_that_are_mostly_away() {
+    let rate = |set: &[(&str, &str)]| {
+        let mut sim = Sim::new(EIGHT, 128, set);
+        for _ in 0..4 {
+            let client = sim.tenant(100, 1);
+            sim.clients[client].away = us(150);
+        }
+        sim.tenant(100, 64);
+        sim.begin_all();
+        sim.run(secs(5));
+        sim.run(secs(2)).iter().sum::<u64>()
+    };
+    let (free, had) = (rate(&[("device_depth", "64")]), rate(&[]));
+    assert!(20 * had >= 17 * free, "{had} of {free}");
+}
+
+/// fair.4, admission.3: a share is no reason for fewer requests than a setting asks for.
+#[test]
+fn a_depth_that_is_given_is_the_depth() {
+    let network = Device { speed: |n| 1000.0 * n as f64, ..EIGHT };
+    let mut sim = Sim::new(network, 512, &[("device_depth", "256")]);
+    sim.tenant(300, 16);
+    sim.tenant(100, 256);
+    sim.begin_all();
+    sim.run(secs(3));
+    let all = sim.run(secs(1)).iter().sum::<u64>();
+    assert!(all > 230_000, "{all}, and 256 requests do 256,000");
+}
+
 /// admission.1, admission.3: readers whose clients are away between their reads cannot use more than they have. One was thought to be able to, the disk
 /// had one request at a time for its sake, and each reader a quarter of what it does alone.
 #[test]

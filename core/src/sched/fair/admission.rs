@@ -13,7 +13,7 @@
 //!              with as many requests as the tenant keeps outstanding ([`Depth::does`]), less the time for which its clients are away
 //!              between an answer and the next request; if none of its requests waited, at most twice the rate that it had. Example:
 //!              each of four readers with one request was thought to be able to use half of the disk. It could use a third.
-//!              A tenant with c requests outstanding and a part s by weight has that part while the disk holds c / s (Little's law).
+//!              A tenant with c requests outstanding on average and a part s has that part while the disk holds c / s (Little's law).
 //!              Where the disk does at least half of its best ([`FEW`]) with the fewest of these, whichever tenant's they are, each
 //!              tenant is due its weight's part. Example: of a tenant of 3/4 by weight 48 reads are outstanding, and the disk does 0.6 of its best
 //!              with 48, 0.7 with 64, and all with 128. Of the best it could use 0.6, less than its part; but with 64 in the disk it has
@@ -22,8 +22,8 @@
 //!              A tenant that seldom has anything outstanding is due the part that it had. So is a tenant that its ceiling keeps
 //!              below its weight's part: no other tenant's fewer places would bring it more.
 //! admission.2  At the end of a period the places of a tenant are multiplied by e to the power of [`GAIN`] · (due − had) ÷ due:
-//!              integral control, so what remains of an error is corrected again. The exponent is linear in `had`, so that too much in one
-//!              period and too little in the next are nothing together. Example: a disk answers in lumps, and
+//!              integral control, so what remains of an error is corrected again. Up to three times the due it is linear in `had`, so that too
+//!              much in one period and too little in the next are nothing together. Example: a disk answers in lumps, and
 //!              in every second period a tenant has three times as much as in the others. With an exponent of (due − had) ÷ (due + had)
 //!              and a due of 0.25 it has 0.29 in the end. If it is due more or less than before, because a weight was changed or another
 //!              tenant has come or gone, its places are multiplied by that first. A part between the two is no error. Places
@@ -37,7 +37,7 @@
 //!              alone, it gets that. For tenants that could use far less ([`FEW`]) the sum is no less than the depth at which the disk
 //!              does all but `isolation_cost` of its best ([`Depth::floor`]). Their share would often take a single request in the
 //!              device. That least holds too where no tenant waits for places of its own, but all for the device. Where each
-//!              tenant is due its weight's part, half of the requests that this takes are enough.
+//!              tenant is due its weight's part, half of the requests that this takes are enough, unless a setting gives the depth.
 //! admission.4  While another depth is tried, all places are multiplied, so that the disk has that depth. With many more places
 //!              some tenants have more than their part, for others cannot fill theirs: admission.2 makes up for that.
 //! admission.5  A flush that took w of the disk's work is paid for once the disk has done w / s, s the tenant's part by weight. Until
@@ -86,7 +86,7 @@ const GAIN: f64 = 0.3;
 const NEARLY: f64 = 0.94;
 /// A tenant with less than this part of its due is short (depth.4). Chosen, as for `fairlift why` (share.7).
 const SHORT: f64 = 0.8;
-/// The least places of a tenant. Chosen: it has one in any case, and this is one again after five periods.
+/// The least places of a tenant. Chosen: it has one in any case, and this is one again after ten periods.
 const LEAST: f64 = 0.0625;
 /// By how much the sum of all places grows in a period while nobody needs less, at most, or shrinks (admission.3). Chosen: doubled in 14
 /// periods.
@@ -131,8 +131,9 @@ struct Tenant {
     /// The part of the disk that it was due in the last period, its places (admission.2), and these as whole requests, at the present
     /// depth (admission.4). Before its first period has ended its due is 0, and its places are without bound.
     due: f64,
-    /// How much of its weight's part it could use at least (admission.3).
+    /// How much of its weight's part it could use at least (admission.3), and which part of the disk at most (admission.1).
     could: f64,
+    asks: f64,
     places: f64,
     room: u32,
     /// Its requests in the device, and the shape of the last one sent.
@@ -526,9 +527,9 @@ impl Admission {
         let (demanding, by_weight) = self.entitle(now, length, depth);
         let (worst, is_kept, is_short) = self.correct(length, places);
         let least = match by_weight {
-            Some(holds) => bounds.least.min(FEW * holds),
+            Some(holds) if !depth.is_given() => bounds.least_exact.min(FEW * holds),
             None if is_kept => bounds.least,
-            None => bounds.least_exact,
+            _ => bounds.least_exact,
         };
         let (places, all, is_low) = self.fit(bounds.most, least);
         let (is_pressed, is_urgent) = (is_low && worst < NEARLY, is_low && is_short);
@@ -584,12 +585,13 @@ impl Admission {
             }
         }
         entitlement.clear_demands();
-        let (mut by_weight, mut some_wait, mut holds) = (true, false, f64::INFINITY);
+        let (mut some_wait, mut some_owe) = (false, false);
         for at in &*touched {
             let tenant = &mut tenants[*at as usize];
             if tenant.requests > 0 {
                 tenant.is_capped = tenant.limited > 0 && (tenant.had <= tenant.share || !tenant.waits());
-                let most = match (tenant.waits(), tenant.is_content(length)) {
+                let is_content = tenant.is_content(length);
+                let most = match (tenant.waits(), is_content) {
                     (_, true) => tenant.had,
                     (false, false) => 2.0 * tenant.had,
                     (true, false) => f64::INFINITY,
@@ -601,23 +603,26 @@ impl Admission {
                 let away = length.saturating_sub(tenant.present) as f64 / (tenant.served as f64).max(1.0);
                 let with_away = |part: f64| part / (1.0 + part * away);
                 tenant.could = with_away(at_least) / tenant.share;
-                entitlement.demand(tenant.node, with_away(at_most).min(most));
-                if !tenant.is_content(length) {
-                    holds = holds.min(open / tenant.share);
-                }
-                some_wait |= tenant.waits() && tenant.below == 0 && !tenant.is_content(length);
-                by_weight &= tenant.owes_until.saturating_add(work) <= *all_work; // It owed nothing in this period.
+                tenant.asks = with_away(at_most).min(most);
+                entitlement.demand(tenant.node, if is_content { tenant.had } else { f64::INFINITY });
+                some_wait |= tenant.waits() && tenant.below == 0 && !is_content;
+                some_owe |= tenant.owes_until.saturating_add(work) > *all_work; // In this period.
             }
-        }
-        by_weight &= demanding > 1 && some_wait && depth.does(holds).0 >= FEW;
-        if by_weight {
-            let wants_more = |tenant: &&Tenant| tenant.requests > 0 && !tenant.is_content(length);
-            let asked = touched.iter().map(|at| &tenants[*at as usize]).filter(wants_more);
-            asked.for_each(|tenant| entitlement.demand(tenant.node, f64::INFINITY));
         }
         entitlement.add_up();
         entitlement.divide(1.0);
-        (demanding, by_weight.then_some(holds))
+        let asked = || touched.iter().map(|at| &tenants[*at as usize]).filter(|tenant| tenant.requests > 0);
+        // By its part of this, for what others leave is due to it too.
+        let holds = |tenant: &Tenant| tenant.opens as f64 / length as f64 / entitlement.part(tenant.node);
+        let holds = asked().filter(|tenant| !tenant.is_content(length)).map(holds).fold(f64::INFINITY, f64::min);
+        if demanding > 1 && some_wait && !some_owe && depth.does(holds).0 >= FEW {
+            return (demanding, Some(holds));
+        }
+        entitlement.clear_demands();
+        asked().for_each(|tenant| entitlement.demand(tenant.node, tenant.asks));
+        entitlement.add_up();
+        entitlement.divide(1.0);
+        (demanding, None)
     }
 
     /// Moves places by each tenant's service (admission.2, admission.3). Answers the least part of its due that a tenant without waiting requests
