@@ -612,7 +612,7 @@ impl Admission {
         entitlement.add_up();
         entitlement.divide(1.0);
         let asked = || touched.iter().map(|at| &tenants[*at as usize]).filter(|tenant| tenant.requests > 0);
-        // By its part of this, for what others leave is due to it too.
+        // By its part of this: it has a part of the rest that others leave.
         let holds = |tenant: &Tenant| tenant.opens as f64 / length as f64 / entitlement.part(tenant.node);
         let holds = asked().filter(|tenant| !tenant.is_content(length)).map(holds).fold(f64::INFINITY, f64::min);
         if demanding > 1 && some_wait && !some_owe && depth.does(holds).0 >= FEW {
