@@ -24,6 +24,7 @@ disk = "d"
 group = "/bob"
 [disk.slow]
 scheduler = "none"
+io_timeout = "300s" # an attempt takes more than 30 s where the machine is busy
 [export.slow]
 backing = "fault:/tmp/rules.toml,inner=null:1m"
 disk = "slow"

@@ -183,7 +183,10 @@ def a_guest_under_load_does_not_notice_that_the_server_is_killed_again_and_again
     unpacked, root = machine(t, "vhost_user_kill.sh"), share(t)
     image, sockets = t.image("image", SIZE), Path(t.path("sockets"))
     sockets.mkdir()
-    serve = lambda: t.server(f"disk=file:{image}", args=["--vhost-user", sockets, "--scheduler", "mq-deadline"], env={"RUST_LOG": "debug"})
+    # On a busy machine the guest asks so seldom that a disk without a delay has nothing under way.
+    rules = Path(t.path("rules.toml"))
+    rules.write_text('[[fault]]\ndelay = "5ms"\n')
+    serve = lambda: t.server(f"disk=fault:{rules},inner=file:{image}", args=["--vhost-user", sockets, "--scheduler", "mq-deadline"], env={"RUST_LOG": "debug"})
     servers, next_at = [serve()], [None]
 
     def kill_now_and_then(said):
