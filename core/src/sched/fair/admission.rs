@@ -15,9 +15,9 @@
 //!              each of four readers with one request was thought to be able to use half of the disk. It could use a third.
 //!              A tenant with c requests outstanding on average and a part s has that part while the disk holds c / s (Little's law).
 //!              Where the disk does at least half of its best ([`FEW`]) with the fewest of these, whichever tenant's they are, each
-//!              tenant is due its weight's part. Example: of a tenant of 3/4 by weight 48 reads are outstanding, and the disk does 0.6 of its best
-//!              with 48, 0.7 with 64, and all with 128. Of the best it could use 0.6, less than its part; but with 64 in the disk it has
-//!              3/4. Not so where no tenant waits for places of its own, for then none could have fewer, nor where one owed for a
+//!              tenant is due its weight's part. Example: of a tenant of 3/4 by weight 48 reads are outstanding, and the disk does
+//!              0.6 of its best with 48, 0.7 with 64, and all with 128. Of the best it could use 0.6, less than its part; but with 64 in
+//!              the disk it has 3/4. Not so where no tenant waits for places of its own, for then none could have fewer, nor where one owed for a
 //!              flush (admission.5): its part is not of reads and writes alone.
 //!              A tenant that seldom has anything outstanding is due the part that it had. So is a tenant that its ceiling keeps
 //!              below its weight's part: no other tenant's fewer places would bring it more.

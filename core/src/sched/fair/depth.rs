@@ -21,8 +21,9 @@
 //!          until it is known. Example: a tenant with 8 requests beside 32 was given two thirds of a slow disk, and had half of it for five
 //!          seconds, because no depth below 16 was known.
 //! depth.5  Throughput needs the least rung that does all but [`SLACK`] of the best rung's speed. For the sake of tenants there may be
-//!          fewer (admission.3). Two depths bound that where weights are not exact. One does all but a stated part of the best, and lies on the line between two
-//!          rungs that are known. The other is where the disk's speed bends: below it half as many requests do nearly half as much.
+//!          fewer (admission.3). Two depths bound that where weights are not exact. One does all but a stated part of the best, and lies
+//!          on the line between two rungs that are known. The other is where the disk's speed bends: below it half as many requests do
+//!          nearly half as much.
 //!          Each is then served as soon as among all, and a tenant with few gains nothing by the others' loss.
 //! depth.6  There may be fewer places than tenants that ask: the order says whose request has one. Example: a hundred tenants of weights
 //!          1 to 4 with four requests each, and a disk that is full with 32. With a place for each they had shares by their outstanding requests,
@@ -320,6 +321,7 @@ impl Depth {
         }
     }
 
+    /// Whether a setting gives the depth.
     pub(super) const fn is_given(&self) -> bool {
         self.given.is_some()
     }
