@@ -111,7 +111,7 @@ impl Raw {
     }
 
     fn wait(&mut self, before: Instant, due: Instant, ends: &mut Vec<(usize, u32, Outcome)>) -> Instant {
-        let now = self.sleep.until(&mut self.ring, before, Some(due), !self.flights.is_empty(), true, |_| false);
+        let now = self.sleep.until(&mut self.ring, before, Some(due), self.flights.len(), true, |_| false);
         while let Some(completion) = self.ring.reap() {
             let number = completion.data as usize;
             if let Some(outcome) = self.completed(number, completion.result) {

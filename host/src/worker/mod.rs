@@ -100,10 +100,10 @@ impl<F: Front> Worker<F> {
             let before = clock::now();
             let due = self.due(before);
             self.turns[number].waits(due);
-            let busy = self.engine.open() > 0;
+            let open = self.engine.open();
             let front = &mut self.front;
             let looks = !self.engine.is_pausing();
-            let now = self.sleep.until(&mut self.engine.ring, before, due, busy, looks, |sleeps| front.watch(sleeps));
+            let now = self.sleep.until(&mut self.engine.ring, before, due, open, looks, |sleeps| front.watch(sleeps));
             self.engine.now = now;
             self.look_for_stall(before, now, due);
             self.turns[number].waits(Some(now));
