@@ -12,10 +12,10 @@ use crate::kernel::ring::Ring;
 /// QEMU's default (`poll-max-ns`), both came just too late, and were slept for; 64 µs bring no more than 48.
 const SPIN: Duration = fairlift_core::time::us(48);
 
-/// A worker whose clients wait for more answers than this sleeps without looking for news. One that looks finds each answer after a few microseconds, and
-/// has a turn for it alone; one that sleeps leaves its processor to the clients, and is told of several answers at once. Measured
-/// (docs/measured/workers.md): a client with up to 16 requests has up to 1.3 times the rate where its worker looks, and two with 64
-/// at weights of 3:1 three quarters.
+/// A worker with more requests than this, waiting or in devices, sleeps without looking for news. A worker that looks finds each answer after
+/// a few microseconds, and has a turn for it alone. A worker that sleeps leaves its processor to the clients, and is told of several
+/// answers at once. Measured (docs/measured/workers.md): a client with up to 16 requests has up to 1.3 times the rate where its worker
+/// looks, and two clients of 64 at weights of 3:1 have 0.8 times theirs.
 const FEW: usize = 16;
 
 /// How much earlier a timer is set; the rest is spun, because a timer wakes a sleeper 20 µs late or more.
